@@ -1,0 +1,312 @@
+"""Pictures for training: folders and tar packs in memory, random crops, a resumable prefetcher.
+
+Training pictures are few and small next to the time spent on them, so a pool decodes each of
+them once and keeps uint8 pixels; a batch is then a handful of slices. Everything random comes
+from the generator handed in, and a `Prefetcher` gives batch ``i`` the generator
+``default_rng((seed, i))``: a run resumed at step i sees what the uninterrupted run saw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ..errors import ImageError
+
+__all__ = ["ImagePool", "Prefetcher", "SUFFIXES", "decode_rgb", "iter_encoded", "orient", "random_crops"]
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+T = TypeVar("T")
+Read = Callable[[], bytes]
+
+
+def decode_rgb(data: bytes) -> np.ndarray:
+    """Decode an encoded picture to uint8 RGB (H, W, 3), upright; alpha is dropped.
+
+    Raises whatever Pillow raises on data that is no complete picture.
+    """
+    with Image.open(io.BytesIO(data)) as image:
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would saturate
+            grey = np.clip((np.asarray(upright).astype(np.float64) / 257).round(), 0, 255).astype(np.uint8)
+            return np.repeat(grey[..., None], 3, axis=2)
+        return np.array(upright.convert("RGB"))
+
+
+def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
+    """Name every picture of a folder (recursive), a .tar pack, or a single file, sorted by name.
+
+    Yields
+    ------
+    (name, read)
+        The path inside the source with forward slashes, and a function that returns the bytes;
+        it may be called from any thread.
+
+    Raises
+    ------
+    ImageError
+        Where the source does not exist or is no readable tar pack.
+    """
+    path = Path(source)
+    if path.is_dir():
+        files = {p.relative_to(path).as_posix(): p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES}
+        for name in sorted(files):
+            if files[name].is_file():
+                yield name, files[name].read_bytes
+    elif path.suffix.lower() == ".tar" and path.is_file():
+        try:
+            with tarfile.open(path, "r:") as tar:
+                members = {m.name: m for m in tar if m.isfile() and Path(m.name).suffix.lower() in SUFFIXES}
+        except (OSError, tarfile.TarError) as error:
+            raise ImageError(f"{path}: not a readable uncompressed tar pack ({error})") from None
+        for name in sorted(members):
+            yield name, _range_reader(path, members[name].offset_data, members[name].size)
+    elif path.is_file():
+        yield path.name, path.read_bytes
+    else:
+        raise ImageError(f"{path}: no such folder, tar pack or picture")
+
+
+def _range_reader(path: Path, offset: int, size: int) -> Read:
+    def read() -> bytes:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    return read
+
+
+class ImagePool(Sequence[np.ndarray]):
+    """Pictures decoded to uint8 RGB (H, W, 3) and held in memory, with their names.
+
+    Parameters
+    ----------
+    sources
+        Folders (searched recursively), uncompressed .tar packs or single files.
+    limit
+        Keep at most this many pictures (the first by source and name).
+
+    Attributes
+    ----------
+    names : list of str
+        Path of each picture inside its source.
+    skipped : list of str
+        Names of the files that looked like pictures but could not be decoded.
+
+    Raises
+    ------
+    ImageError
+        Where a source does not exist, or nothing in the sources can be decoded.
+    """
+
+    def __init__(self, sources: Sequence[str | Path] | str | Path, limit: int | None = None) -> None:
+        if isinstance(sources, (str, Path)):
+            sources = [sources]
+        entries = [entry for source in sources for entry in iter_encoded(source)]
+        self.images: list[np.ndarray] = []
+        self.names: list[str] = []
+        self.skipped: list[str] = []
+        # Pillow's decoders release the GIL, so threads are enough.
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as executor:
+            for (name, _), image in zip(entries, executor.map(_try_decode, entries[:limit]), strict=False):
+                if image is None:
+                    self.skipped.append(name)
+                else:
+                    self.names.append(name)
+                    self.images.append(image)
+        if not self.images:
+            listed = ", ".join(str(source) for source in sources)
+            raise ImageError(f"{listed}: no usable picture ({len(self.skipped)} could not be decoded)")
+        self._index()
+
+    def _index(self) -> None:
+        areas = np.array([image.shape[0] * image.shape[1] for image in self.images], dtype=np.float64)
+        self._cumulative = np.cumsum(areas) / areas.sum() if len(areas) else areas
+
+    def _subset(self, indices: Sequence[int]) -> ImagePool:
+        pool = object.__new__(ImagePool)
+        pool.images = [self.images[i] for i in indices]
+        pool.names = [self.names[i] for i in indices]
+        pool.skipped = []
+        pool._index()
+        return pool
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.images[index]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the pixels take."""
+        return sum(image.nbytes for image in self.images)
+
+    def split(self, validation: int = 16, seed: int = 0) -> tuple[ImagePool, ImagePool]:
+        """Split off a validation pool by a hash of each name: the same pictures every time.
+
+        Adding pictures moves only those that the newcomers displace; the order of the sources
+        does not matter.
+        """
+        if not 0 <= validation < len(self):
+            raise ValueError(f"validation must be 0..{len(self) - 1}, got {validation}")
+        order = sorted(
+            range(len(self)), key=lambda i: hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest()
+        )
+        chosen = set(order[:validation])
+        rest = [i for i in range(len(self)) if i not in chosen]
+        return self._subset(rest), self._subset(order[:validation])
+
+    def pick(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Indices (count,) of random pictures, each pixel of the pool equally likely."""
+        index = np.searchsorted(self._cumulative, rng.random(count), side="right")
+        return np.minimum(index, len(self) - 1)
+
+
+def _try_decode(entry: tuple[str, Read]) -> np.ndarray | None:
+    try:
+        return decode_rgb(entry[1]())
+    except Exception:  # Pillow's plugins raise nearly anything on damaged files
+        return None
+
+
+def orient(image: np.ndarray, which: int) -> np.ndarray:
+    """One of the 8 symmetries of the square (0 is the identity) of an (H, W, ...) array, as a view."""
+    if which & 4:
+        image = image.swapaxes(0, 1)
+    if which & 2:
+        image = image[::-1]
+    if which & 1:
+        image = image[:, ::-1]
+    return image
+
+
+def random_crops(
+    pool: ImagePool,
+    rng: np.random.Generator,
+    count: int,
+    size: int,
+    align: int = 1,
+    *,
+    scale_probability: float = 0.0,
+    min_scale: float = 0.5,
+    augment: bool = True,
+) -> np.ndarray:
+    """Random square crops.
+
+    Parameters
+    ----------
+    pool, rng
+        Where pictures and randomness come from; a picture is chosen with its area as weight.
+    count, size
+        Number and side of the crops.
+    align
+        Crops start at multiples of this (in pixels of the picture).
+    scale_probability, min_scale
+        With this probability a crop is taken larger, by up to 1 / ``min_scale``, and reduced
+        with a Lanczos filter: other scales of the world, and cleaner than the file, since
+        reduction averages its compression artefacts away.
+    augment
+        Apply one of the 8 symmetries of the square to each crop.
+
+    Returns
+    -------
+    numpy.ndarray
+        uint8 (count, size, size, 3). A picture smaller than the crop is continued by reflection.
+    """
+    if count < 1 or size < 1 or align < 1:
+        raise ValueError(f"count, size and align must be positive, got {count}, {size}, {align}")
+    if not 0 < min_scale <= 1:
+        raise ValueError(f"min_scale must be in (0, 1], got {min_scale}")
+    crops = np.empty((count, size, size, 3), np.uint8)
+    for k, index in enumerate(pool.pick(rng, count)):
+        image = pool[index]
+        side = size
+        if scale_probability and rng.random() < scale_probability:
+            side = max(size, min(round(size / rng.uniform(min_scale, 1)), *image.shape[:2]))
+        pad = [max(0, side - n) for n in image.shape[:2]]
+        if any(pad):
+            image = np.pad(image, ((0, pad[0]), (0, pad[1]), (0, 0)), mode="reflect")
+        top, left = (align * int(rng.integers((n - side) // align + 1)) for n in image.shape[:2])
+        crop = image[top : top + side, left : left + side]
+        if side != size:
+            reduced = Image.fromarray(crop).resize((size, size), Image.Resampling.LANCZOS)
+            crop = np.asarray(reduced)
+        crops[k] = orient(crop, int(rng.integers(8))) if augment else crop
+    return crops
+
+
+class Prefetcher(Generic[T]):
+    """Batches made ahead of time in background threads, in a fixed order.
+
+    Parameters
+    ----------
+    make_batch
+        Makes a batch from a generator; called in a worker thread, so it must not change shared
+        state. Batch i is ``make_batch(numpy.random.default_rng((seed, i)))``: it depends on
+        neither the batches before it nor the number of workers.
+    seed, start_step
+        The seed of the run and the index of the first batch (where a resumed run continues).
+    workers, ahead
+        Number of threads and of batches prepared beforehand (default: workers + 1).
+
+    Attributes
+    ----------
+    step : int
+        Index of the batch that the next ``next()`` returns.
+
+    An exception inside ``make_batch`` is raised by the ``next()`` that would have returned the
+    batch, and by every later one. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(
+        self,
+        make_batch: Callable[[np.random.Generator], T],
+        seed: int,
+        start_step: int = 0,
+        workers: int = 1,
+        ahead: int | None = None,
+    ) -> None:
+        self._make_batch = make_batch
+        self._seed = seed
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="zenith-batch")
+        self._pending: deque[Future[T]] = deque()
+        self._ahead = max(1, workers + 1 if ahead is None else ahead)
+        self.step = start_step
+
+    def _make(self, index: int) -> T:
+        return self._make_batch(np.random.default_rng((self._seed, index)))
+
+    def __iter__(self) -> Prefetcher[T]:
+        return self
+
+    def __next__(self) -> T:
+        while len(self._pending) < self._ahead:
+            self._pending.append(self._executor.submit(self._make, self.step + len(self._pending)))
+        batch = self._pending[0].result()
+        self._pending.popleft()
+        self.step += 1
+        self._pending.append(self._executor.submit(self._make, self.step + len(self._pending)))
+        return batch
+
+    def close(self) -> None:
+        """Drop the prepared batches and wait for the threads to end; calling it again is harmless."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._pending.clear()
+
+    def __enter__(self) -> Prefetcher[T]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
