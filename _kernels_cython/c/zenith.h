@@ -1,0 +1,138 @@
+/* The kernels of zenith-ae: one table of functions per instruction-set level.
+ *
+ * Activations are NHWC float32 with channels padded with zeros to a multiple of ZN_BLOCK and
+ * 64-byte aligned. A kernel works on one row of pixels (or one row of tiles), never starts a
+ * thread and never allocates: bands, threads and memory belong to plan.c. All strides are in
+ * floats unless said otherwise. For a given level the result for a pixel does not depend on
+ * where in the row it stands nor on how many pixels the call handles, so that tiles and threads
+ * never change a bit.
+ *
+ * The same algorithms (kernels.inc.h) are compiled once a level over the vector macros of a
+ * shim (level_generic.c, level_avx2.c, ...); dispatch.c chooses at run time.
+ */
+#ifndef ZENITH_H
+#define ZENITH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ZN_BLOCK 16      /* channel padding; also the width of a packed weight panel */
+#define ZN_MAX_SEGMENTS 64 /* a pixel (un)shuffle by 8 has 64 */
+
+/* Matrix product over "segments" of the input, the one workhorse of the library:
+ *
+ *   out[p, n] = act( bias[n] + sum_s sum_k a[p * a_pixel + segment[s] + k] * b[n, s, k]
+ *                    + residual[p * residual_pixel + n] )
+ *
+ * for p < pixels, n < columns, s < segments, k < depth. One segment is a 1x1 convolution; nine
+ * are a 3x3 one (the input has a border of zeros); r * r are a pixel unshuffle followed by a
+ * 1x1; four are a 3x3 one on a nearest-upsampled input, one phase a call. Column blocks may be
+ * stored anywhere, so a pixel shuffle is only an address:
+ *
+ *   out[p * out_pixel + block[n / 16] + n % 16]
+ *
+ * and the residual is read at residual[p * residual_pixel + n]. Sums run over s, then k, in
+ * order, as fused multiply-adds where the level has them, starting from bias: every path gives
+ * the same bits.
+ */
+typedef struct zn_gemm {
+    const float *a;
+    ptrdiff_t a_pixel;            /* from one output pixel's input to the next one's */
+    int segments;
+    const ptrdiff_t *segment;     /* offsets into a */
+    int depth;                    /* channels read per segment; any positive number */
+    const float *b;               /* packed [columns / 16][segments * depth][16] */
+    const float *bias;            /* [columns] or NULL */
+    const float *residual;        /* or NULL */
+    ptrdiff_t residual_pixel;
+    float *out;
+    ptrdiff_t out_pixel;
+    const ptrdiff_t *block;       /* [columns / 16] offsets into out */
+    int pixels;
+    int columns;                  /* a multiple of 16 */
+    int relu;
+} zn_gemm;
+
+/* Pixel formats of pictures. Values are scaled to [0, 1] on load; on store they are clipped to
+ * [0, 1] and rounded to nearest for the integer formats, and stored as they are for float. */
+enum { ZN_U8 = 0, ZN_U16 = 1, ZN_F32 = 2 };
+
+typedef struct zn_kernels {
+    const char *name;
+
+    void (*gemm)(const zn_gemm *g);
+
+    /* Depthwise 3x3 on one row. above, row and below point at channel 0 of pixel 0 of three
+     * consecutive rows (NULL outside the picture); columns outside [0, width) count as zero.
+     * out[p, c] = act(sum_{ij} weight[(i * 3 + j) * channels + c] * in + bias[c] + add[p, c])
+     * bias and add may be NULL; out may be add. channels is a multiple of 16, pixels are
+     * `channels` floats apart in every array. */
+    void (*depthwise)(const float *above, const float *row, const float *below,
+                      const float *weight, const float *bias, const float *add, float *out,
+                      int width, int channels, int relu);
+
+    /* Walsh-Hadamard mixing of one row of T x T tiles (T = 4, 8, 16), each channel by itself:
+     *   out = WHT(shrink(gate * WHT(in), threshold)) / T^2
+     * in and out: `rows` <= T rows of `width` pixels, in_row and out_row floats apart; what
+     * lies outside counts as zero and is not stored. gate and threshold: [T * T][channels] with
+     * gate already divided by T^2 and so threshold; threshold may be NULL; in may be out. */
+    void (*wht_tiles)(const float *in, ptrdiff_t in_row, float *out, ptrdiff_t out_row,
+                      int rows, int width, int channels, int T,
+                      const float *gate, const float *threshold);
+
+    /* The separable form: along rows (over x) with gate [T][channels], then along columns with a
+     * second gate, thresholds likewise (NULL: none); gates and thresholds already divided by T. */
+    void (*wht_tiles_separable)(const float *in, ptrdiff_t in_row, float *out, ptrdiff_t out_row,
+                                int rows, int width, int channels, int T,
+                                const float *row_gate, const float *row_threshold,
+                                const float *column_gate, const float *column_threshold);
+
+    /* Gradients of wht_tiles for training: given in (float32) and grad_out, both like `in`
+     * above, writes grad_in and adds to grad_gate and grad_threshold ([T * T][channels]). */
+    void (*wht_tiles_backward)(const float *in, ptrdiff_t in_row, const float *grad_out,
+                               ptrdiff_t grad_row, float *grad_in, ptrdiff_t grad_in_row,
+                               int rows, int width, int channels, int T,
+                               const float *gate, const float *threshold,
+                               float *grad_gate, float *grad_threshold);
+
+    /* In-place unnormalised Walsh-Hadamard transform, natural order, of `count` vectors of n
+     * floats (n a power of two >= 1), `stride` floats apart. */
+    void (*fwht)(float *x, ptrdiff_t stride, ptrdiff_t count, ptrdiff_t n);
+
+    /* Elementwise on n floats: out = max(x, 0); out = tanh(x / limit) * limit (absolute error
+     * below 1e-6 * limit); out = x + y (any may alias). */
+    void (*relu)(const float *x, float *out, ptrdiff_t n);
+    void (*soft_clamp)(const float *x, float *out, ptrdiff_t n, float limit);
+    void (*add)(const float *x, const float *y, float *out, ptrdiff_t n);
+
+    /* Group norm in two steps. group_sums adds, for each channel, sum and sum of squares of
+     * `pixels` pixels to sums[0..channels) and sums[channels..2 channels), in double;
+     * scale_shift then applies out = act(x * scale[c] + shift[c]). */
+    void (*channel_sums)(const float *x, int pixels, int channels, double *sums);
+    void (*scale_shift)(const float *x, const float *scale, const float *shift, float *out,
+                        int pixels, int channels, int relu);
+
+    /* One row of an unshuffled activation from r rows of a picture: out[x, (dy * r + dx) * C + c]
+     * = picture[dy][(x * r + dx) * channels + c] for c < channels, C = channels + extra, and
+     * `constant[...]`-like planes follow from `plane` (float32, one value a picture pixel, rows
+     * plane_row apart; NULL where extra is 0). Pixels beyond `width` or rows beyond `rows`
+     * repeat the last one. out_channels >= r * r * C floats a pixel, the rest zero. */
+    void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
+                         const float *plane, ptrdiff_t plane_row, int extra,
+                         int rows, int width, int r, float *out, int out_width, int out_channels);
+
+    /* The inverse for r rows: picture[dy][(x * r + dx) * channels + c] from
+     * in[x, (dy * r + dx) * channels + c], clipped to `rows` rows and `width` pixels. */
+    void (*store_picture)(const float *in, int in_width, int in_channels, int r, void *picture,
+                          ptrdiff_t row_bytes, int format, int channels, int rows, int width);
+} zn_kernels;
+
+/* dispatch.c */
+enum { ZN_GENERIC = 0, ZN_AVX2 = 1, ZN_AVX512 = 2, ZN_LEVELS = 3 };
+const char *zn_level_name(int level);
+int zn_level_compiled(int level);
+int zn_level_available(int level);           /* compiled in and the CPU and OS have it */
+const zn_kernels *zn_kernels_for(int level); /* NULL where not available */
+int zn_best_level(void);
+
+#endif

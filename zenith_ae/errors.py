@@ -1,0 +1,35 @@
+"""Errors that a user can act on: each message says what, where and what to do."""
+
+from __future__ import annotations
+
+
+class ZenithError(Exception):
+    """Base of every error that zenith-ae raises on purpose."""
+
+
+class ConfigError(ZenithError, ValueError):
+    """A model description that does not fit together."""
+
+
+class WeightsError(ZenithError, ValueError):
+    """A weights file that is missing, damaged or of an unknown architecture."""
+
+
+class ImageError(ZenithError, ValueError):
+    """A file or array that is no usable picture."""
+
+
+class LatentError(ZenithError, ValueError):
+    """A latent file or array that is damaged or belongs to another model."""
+
+
+class OutputError(ZenithError, OSError):
+    """A result that could not be written; nothing was replaced."""
+
+
+class IsaError(ZenithError, RuntimeError):
+    """A kernel level that this build or this CPU does not have."""
+
+
+class MissingDependencyError(ZenithError, ImportError):
+    """An optional package is not installed; the message names the extra."""

@@ -1,0 +1,229 @@
+"""The named architectures, each a list that reads like its own diagram.
+
+Sources: TAESD, https://github.com/madebyollin/taesd (architecture of the vanilla family,
+including TAEF2's normalised pool stage); the Zenith layouts are this project's own.
+"""
+
+from __future__ import annotations
+
+from ..errors import ConfigError
+from .spec import (
+    Add,
+    Clamp,
+    Conv,
+    Keep,
+    Layers,
+    Linear,
+    ModelConfig,
+    PixelShuffle,
+    PixelUnshuffle,
+    Relu,
+    ResBlock,
+    SpectralLinear,
+    Upsample,
+    ZenithBlock,
+)
+
+__all__ = ["ARCHITECTURES", "build"]
+
+
+def zenith(channels: int, hidden: int, count: int, spectral_every: int = 0, tile: int = 8) -> Layers:
+    """``count`` Zenith blocks, every ``spectral_every``-th one with Walsh-Hadamard mixing."""
+    return tuple(
+        ZenithBlock(channels, hidden, tile if spectral_every and i % spectral_every == 0 else 0)
+        for i in range(1, count + 1)
+    )
+
+
+def vanilla_taesd(name: str, latent_channels: int, pool: bool = False) -> ModelConfig:
+    """TAESD; layer indices are those of the original ``nn.Sequential``, so keys carry over."""
+    z, block = latent_channels, ResBlock(64)
+    middle = ResBlock(64, pool)
+
+    def down() -> Conv:
+        return Conv(64, 64, stride=2, bias=False)
+
+    def up() -> Layers:
+        return Upsample(), Conv(64, 64, bias=False)
+
+    encoder: Layers = (
+        Conv(3, 64), block,
+        down(), block, block, block,
+        down(), block, block, block,
+        down(), middle, middle, middle,
+        Conv(64, z),
+    )  # fmt: skip
+    decoder: Layers = (
+        Clamp(), Conv(z, 64), Relu(),
+        middle, middle, middle, *up(),
+        block, block, block, *up(),
+        block, block, block, *up(),
+        block, Conv(64, 3),
+    )  # fmt: skip
+    return ModelConfig(
+        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
+        "Vanilla TAESD architecture, for existing weights",
+    )  # fmt: skip
+
+
+def zenith_taesd(name: str, latent_channels: int) -> ModelConfig:
+    """Hybrid: 3x3 convolutions at resolution changes, Zenith blocks between."""
+    z = latent_channels
+    encoder: Layers = (
+        Conv(3, 64), *zenith(64, 32, 1),
+        Conv(64, 128, stride=2), *zenith(128, 64, 2, spectral_every=2),
+        Conv(128, 256, stride=2), *zenith(256, 128, 4, spectral_every=4),
+        Conv(256, z, stride=2),
+    )  # fmt: skip
+    decoder: Layers = (
+        Clamp(), Linear(z, 256), Relu(), *zenith(256, 128, 4, spectral_every=4),
+        Upsample(), Conv(256, 128), *zenith(128, 64, 2, spectral_every=2),
+        Upsample(), Conv(128, 64), *zenith(64, 32, 1),
+        Upsample(), Conv(64, 3),
+    )  # fmt: skip
+    return ModelConfig(
+        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
+        "3x3 convolutions at resolution changes, Zenith blocks between",
+    )  # fmt: skip
+
+
+def zenith_taesd_lite(name: str, latent_channels: int) -> ModelConfig:
+    """Only 1x1 convolutions, pixel (un)shuffle and Zenith blocks; most work at 1/8."""
+    z = latent_channels
+    encoder: Layers = (
+        PixelUnshuffle(2), Linear(12, 64), *zenith(64, 32, 1),
+        PixelUnshuffle(2), Linear(256, 128), *zenith(128, 64, 3),
+        PixelUnshuffle(2), Linear(512, 384), *zenith(384, 192, 6, spectral_every=3),
+        Linear(384, z),
+    )  # fmt: skip
+    decoder: Layers = (
+        Clamp(), Linear(z, 384), Relu(), *zenith(384, 192, 8, spectral_every=4),
+        Linear(384, 512), PixelShuffle(2), *zenith(128, 64, 3),
+        Linear(128, 256), PixelShuffle(2), *zenith(64, 32, 1),
+        Linear(64, 12), PixelShuffle(2),
+    )  # fmt: skip
+    return ModelConfig(
+        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
+        "1x1 convolutions, pixel shuffles and Zenith blocks only",
+    )  # fmt: skip
+
+
+def zenith_taesd_nano(name: str, latent_channels: int) -> ModelConfig:
+    """Everything at 1/8 resolution: live previews."""
+    z = latent_channels
+    encoder: Layers = (
+        PixelUnshuffle(8), Linear(192, 192), *zenith(192, 192, 3, spectral_every=3),
+        Linear(192, z),
+    )  # fmt: skip
+    decoder: Layers = (
+        Clamp(), Linear(z, 256), Relu(), *zenith(256, 128, 4, spectral_every=4),
+        Linear(256, 192), PixelShuffle(8),
+    )  # fmt: skip
+    return ModelConfig(
+        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
+        "Everything at 1/8 resolution, for live previews",
+    )  # fmt: skip
+
+
+def zenith_taesd_spectral(name: str, latent_channels: int) -> ModelConfig:
+    """Lite with spectral channel mixing in place of every 1x1: experimental."""
+    z = latent_channels
+
+    def mix(channels: int, count: int) -> Layers:
+        layers: list = []
+        for i in range(count):
+            skip = f"{channels}.{i}"
+            layers += [Keep(skip), SpectralLinear(channels, channels), Relu(),
+                       SpectralLinear(channels, channels), Add(skip)]  # fmt: skip
+        return tuple(layers)
+
+    encoder: Layers = (
+        PixelUnshuffle(2), SpectralLinear(12, 64), *mix(64, 1),
+        PixelUnshuffle(2), SpectralLinear(256, 128), *mix(128, 2),
+        PixelUnshuffle(2), SpectralLinear(512, 256), *mix(256, 4),
+        Linear(256, z),
+    )  # fmt: skip
+    decoder: Layers = (
+        Clamp(), Linear(z, 256), Relu(), *mix(256, 4),
+        SpectralLinear(256, 512), PixelShuffle(2), *mix(128, 2),
+        SpectralLinear(128, 256), PixelShuffle(2), *mix(64, 1),
+        Linear(64, 12), PixelShuffle(2),
+    )  # fmt: skip
+    return ModelConfig(
+        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
+        "Channel mixing by permute, scale and FWHT (experimental)",
+    )  # fmt: skip
+
+
+def zenith_denoise(name: str, latent_channels: int = 0) -> ModelConfig:
+    """U-net of Zenith blocks on unshuffled pixels, and a small noise estimator at 1/8."""
+    a, b, c = 48, 96, 192
+    denoiser: Layers = (
+        PixelUnshuffle(2), Linear(16, a), *zenith(a, a, 2, spectral_every=2), Keep("half"),
+        PixelUnshuffle(2), Linear(4 * a, b), *zenith(b, b, 4, spectral_every=4), Keep("quarter"),
+        PixelUnshuffle(2), Linear(4 * b, c), *zenith(c, c, 6, spectral_every=3, tile=4),
+        Linear(c, 4 * b), PixelShuffle(2), Add("quarter"), *zenith(b, b, 4, spectral_every=4),
+        Linear(b, 4 * a), PixelShuffle(2), Add("half"), *zenith(a, a, 2, spectral_every=2),
+        Linear(a, 12), PixelShuffle(2),
+    )  # fmt: skip
+    estimator: Layers = (
+        PixelUnshuffle(8), Linear(192, 96), Relu(), *zenith(96, 96, 3, spectral_every=3, tile=4),
+        Linear(96, 1),
+    )  # fmt: skip
+    return ModelConfig(
+        name, "denoiser", {"denoiser": denoiser, "estimator": estimator}, 0,
+        "Restoration U-net of Zenith blocks with noise-level input and estimator",
+    )  # fmt: skip
+
+
+def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
+    """Plain strided-convolution autoencoder with about the parameters of zenith-denoise."""
+    denoiser: Layers = (
+        Conv(4, 48), Relu(),
+        Conv(48, 80, stride=2), Relu(), Conv(80, 80), Relu(),
+        Conv(80, 160, stride=2), Relu(), Conv(160, 160), Relu(),
+        Upsample(), Conv(160, 80), Relu(), Conv(80, 80), Relu(),
+        Upsample(), Conv(80, 48), Relu(),
+        Conv(48, 3),
+    )  # fmt: skip
+    return ModelConfig(
+        name, "denoiser", {"denoiser": denoiser}, 0, "Plain strided-convolution autoencoder, for comparisons"
+    )
+
+
+ARCHITECTURES = {
+    "taesd": (vanilla_taesd, 4),
+    "taesdxl": (vanilla_taesd, 4),
+    "taesd3": (vanilla_taesd, 16),
+    "taef1": (vanilla_taesd, 16),
+    "taef2": (lambda name, z: vanilla_taesd(name, z, pool=True), 32),
+    "zenith-taesd": (zenith_taesd, 4),
+    "zenith-taesd-lite": (zenith_taesd_lite, 4),
+    "zenith-taesd-nano": (zenith_taesd_nano, 4),
+    "zenith-taesd-spectral": (zenith_taesd_spectral, 4),
+    "zenith-denoise": (zenith_denoise, 0),
+    "conv-baseline": (conv_baseline, 0),
+}
+
+
+def build(architecture: str, latent_channels: int | None = None, name: str | None = None) -> ModelConfig:
+    """The config of a named architecture.
+
+    Parameters
+    ----------
+    architecture : a key of `ARCHITECTURES`.
+    latent_channels : channels of the latent space; default is the architecture's own.
+    name : the model's name, if it differs from the architecture's (a set of weights).
+
+    Raises
+    ------
+    ConfigError
+        If there is no such architecture or the number of channels is not positive.
+    """
+    if architecture not in ARCHITECTURES:
+        raise ConfigError(f"no architecture {architecture!r}; there are {', '.join(ARCHITECTURES)}")
+    make, default = ARCHITECTURES[architecture]
+    z = default if latent_channels is None else latent_channels
+    if default and z < 1:
+        raise ConfigError(f"latent_channels must be positive, got {z}")
+    return make(name or architecture, z)

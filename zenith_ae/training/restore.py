@@ -1,0 +1,159 @@
+"""Training of restoration models: a denoiser that is told the noise, and an estimator of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..models.modules import build_module
+from ..models.spec import ModelConfig
+from ..weights import load_weights, save_weights
+from .data import ImagePool, random_crops
+from .degradations import Mixture
+from .trainer import TrainConfig, Trainer, to_tensor
+
+__all__ = ["SIGMA_UNIT", "RestoreRecipe", "build_modules", "load_into", "train_restoration"]
+
+#: The estimator speaks in this unit, so that its outputs are near one.
+SIGMA_UNIT = 25 / 255
+
+
+def build_modules(config: ModelConfig) -> nn.ModuleDict:
+    """One torch module a part; state-dict keys are those of `ModelConfig.params`."""
+    return nn.ModuleDict(
+        {part: build_module(layers, config.in_channels(part)) for part, layers in config.parts.items()}
+    )
+
+
+def load_into(model: nn.Module, path: str | Path) -> None:
+    """Warm start from a weights file of the same layout."""
+    tensors = load_weights(path).tensors
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+
+
+def save_model(path: Path, config: ModelConfig, state: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Export a state dict as an fp16 weights file."""
+    tensors = {name: state[name].float().cpu().numpy() for name in config.params()}
+    save_weights(path, config, tensors, metadata)
+
+
+@dataclass
+class RestoreRecipe:
+    """The loss of one step.
+
+    The denoiser minimises the absolute error of picture + residual. The estimator minimises the
+    relative error of the local noise level. After a fifth of the training, part of the pictures
+    is denoised at the *estimated* level, so that automatic mode meets what it was trained for.
+    """
+
+    mixture: Mixture
+    pool: ImagePool
+    config: TrainConfig
+    estimated: float = 0.25
+
+    def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        clean = random_crops(self.pool, rng, self.config.batch, self.config.crop)
+        degraded, target, sigma = self.mixture.sample(clean, rng)
+        return degraded, target, sigma, rng.random(len(clean)) < self.estimated
+
+    def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
+        assert isinstance(model, nn.ModuleDict)
+        device = self.config.device
+        degraded, target = to_tensor(batch[0], device), to_tensor(batch[1], device)
+        sigma = torch.from_numpy(batch[2]).to(device)[:, None]
+        logs: dict[str, float] = {}
+        loss = torch.zeros((), device=device)
+        plane = sigma
+        if "estimator" in model:
+            estimate = model["estimator"](degraded).float()
+            wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
+            estimation = ((estimate - wanted).abs() / (wanted + 0.1)).mean()
+            loss = loss + 0.02 * estimation
+            logs["estimation"] = float(estimation.detach())
+            if progress > 0.2:
+                own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
+                plane = torch.where(own, upsample_sigma(estimate.detach(), degraded.shape[2:]), sigma)
+        residual = model["denoiser"](torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last))
+        restoration = (degraded + residual.float() - target).abs().mean()
+        logs["l1"] = float(restoration.detach())
+        return loss + restoration, logs
+
+
+def upsample_sigma(estimate: Tensor, size: torch.Size | tuple[int, ...]) -> Tensor:
+    """Estimator output (N, 1, h, w) -> standard deviation in [0, 1] units at picture size."""
+    sigma = estimate.clamp(0, 3) * SIGMA_UNIT
+    whole = F.interpolate(sigma, scale_factor=8, mode="bilinear", align_corners=False)
+    return whole[:, :, : size[0], : size[1]]
+
+
+def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[str, float]]:
+    """PSNR of centre crops of the validation pictures at sigma 25, told and estimated."""
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, nn.ModuleDict)
+        told, blind = [], []
+        for i, picture in enumerate(validation.pictures):
+            h, w = (min(n, 256) // 32 * 32 for n in picture.shape[:2])
+            top, left = (picture.shape[0] - h) // 2, (picture.shape[1] - w) // 2
+            clean = picture[top : top + h, left : left + w].astype(np.float32) / 255
+            noise = np.random.default_rng((seed, i)).standard_normal(clean.shape, dtype=np.float32)
+            noisy = to_tensor((clean + noise * SIGMA_UNIT)[None])
+            target = to_tensor(clean[None])
+            planes = [(told, torch.full_like(noisy[:, :1], SIGMA_UNIT))]
+            if "estimator" in model:
+                planes.append((blind, upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])))
+            for scores, plane in planes:
+                out = (noisy + model["denoiser"](torch.cat([noisy, plane], 1)).float()).clamp(0, 1)
+                scores.append(-10 * float(((out - target) ** 2).mean().log10()))
+        result = {"psnr": float(np.mean(told))}
+        return result | ({"psnr_auto": float(np.mean(blind))} if blind else {})
+
+    return evaluate
+
+
+def train_restoration(
+    config: ModelConfig,
+    data: list[str],
+    train: TrainConfig,
+    mixture: Mixture | None = None,
+    init: str | None = None,
+    resume: bool = True,
+) -> Path:
+    """Train a denoiser; returns the weights file (``out/<name>.safetensors``).
+
+    Parameters
+    ----------
+    config : a model of kind "denoiser".
+    data : folders and tar packs of clean pictures; 16 of them are kept for validation.
+    train : schedule and output folder.
+    mixture : degradations, default `Mixture()`.
+    init : weights file to start from.
+    resume : continue from the folder's checkpoint if there is one.
+    """
+    torch.manual_seed(train.seed)
+    pool, validation = ImagePool([Path(source) for source in data]).split(validation=16, seed=0)
+    model = build_modules(config)
+    last = model["denoiser"][-2]
+    with torch.no_grad():  # start near the identity: the residual is small
+        for p in last.parameters():
+            p.mul_(0.1)
+    if init:
+        load_into(model, init)
+    recipe = RestoreRecipe(mixture or Mixture(), pool, train)
+    path = train.out / f"{config.name}.safetensors"
+
+    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
+        save_model(path, config, state, metadata)
+
+    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, _validate(validation, train.seed))
+    if resume:
+        trainer.load_checkpoint()
+    trainer.run()
+    return path

@@ -1,0 +1,238 @@
+"""The training loop that every recipe shares: schedule, EMA, checkpoints, log.
+
+A recipe gives the trainer a module, a function that makes a batch from a random generator, and
+one that turns a batch into a loss. Everything random comes from the batch generator, which is
+seeded by (seed, step), so a run that was stopped continues exactly as if it had not been.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .data import Prefetcher
+
+__all__ = ["TrainConfig", "Trainer", "to_tensor"]
+
+
+@dataclass
+class TrainConfig:
+    """How long and how fast; the same for every recipe.
+
+    Give ``steps`` or ``minutes``: the learning rate follows a cosine over whichever is set.
+    ``precision`` is "bf16" (autocast) or "float32".
+    """
+
+    out: Path
+    steps: int | None = None
+    minutes: float | None = None
+    batch: int = 8
+    crop: int = 128
+    lr: float = 2e-3
+    weight_decay: float = 0.0
+    warmup: int = 200
+    ema: float = 0.999
+    clip: float = 1.0
+    precision: str = "bf16"
+    device: str = "cpu"
+    seed: int = 0
+    threads: int | None = None
+    checkpoint_minutes: float = 2.0
+    evaluate_minutes: float = 10.0
+    log_every: int = 50
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.minutes is None):
+            raise ValueError("give either steps or minutes")
+
+
+def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tensor:
+    """uint8 or float NHWC array -> float32 NCHW tensor in [0, 1], channels last in memory."""
+    x = torch.from_numpy(np.ascontiguousarray(pictures)).to(device).permute(0, 3, 1, 2)
+    return x.float().div_(255) if x.dtype == torch.uint8 else x.float()
+
+
+class Trainer:
+    """Trains ``model`` with AdamW; keeps an exponential moving average of its weights.
+
+    Parameters
+    ----------
+    model : the module; its parameters are trained in float32.
+    make_batch : (np.random.Generator) -> batch, called in background threads.
+    loss : (model, batch, progress in 0..1) -> (scalar tensor, {name: value to log}).
+    config : see `TrainConfig`.
+    export : (averaged state dict, {what to put into the metadata}) -> None, called at every
+        checkpoint and at the end.
+    evaluate : (module with averaged weights) -> {name: value}, or None.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        make_batch: Callable[[np.random.Generator], Any],
+        loss: Callable[[nn.Module, Any, float], tuple[Tensor, dict[str, float]]],
+        config: TrainConfig,
+        export: Callable[[dict[str, Tensor], dict[str, str]], None],
+        evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+    ) -> None:
+        self.config = config
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.device = torch.device(config.device)
+        self.model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.make_batch, self.loss, self.export, self.evaluate = make_batch, loss, export, evaluate
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.average = [p.detach().clone() for p in self.parameters]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, config.lr, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
+        )
+        self.step = 0
+        self.seconds = 0.0
+        config.out.mkdir(parents=True, exist_ok=True)
+        self.checkpoint_path = config.out / "checkpoint.pt"
+        self.log_path = config.out / "log.jsonl"
+
+    # -- schedule ---------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> float:
+        """Share of the training that is done, 0..1."""
+        if self.config.steps is not None:
+            return min(self.step / self.config.steps, 1.0)
+        assert self.config.minutes is not None
+        return min(self.seconds / (60 * self.config.minutes), 1.0)
+
+    def _learning_rate(self) -> float:
+        warm = min((self.step + 1) / max(self.config.warmup, 1), 1.0)
+        return self.config.lr * warm * max(0.5 * (1 + math.cos(math.pi * self.progress)), 1e-3)
+
+    # -- state ------------------------------------------------------------------------------
+
+    def save_checkpoint(self) -> None:
+        """Everything needed to go on, written to a temporary file and renamed."""
+        state = {
+            "model": self.model.state_dict(),
+            "average": self.average,
+            "optimizer": self.optimizer.state_dict(),
+            "step": self.step,
+            "seconds": self.seconds,
+        }
+        partial = self.checkpoint_path.with_suffix(".tmp")
+        torch.save(state, partial)
+        os.replace(partial, self.checkpoint_path)
+        self.export(self.averaged_state(), {"steps": str(self.step), "seconds": f"{self.seconds:.0f}"})
+
+    def load_checkpoint(self) -> bool:
+        """Continue from the output folder's checkpoint; False where there is none."""
+        if not self.checkpoint_path.exists():
+            return False
+        state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        for mine, saved in zip(self.average, state["average"], strict=True):
+            mine.copy_(saved)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.seconds = state["step"], state["seconds"]
+        return True
+
+    def averaged_state(self) -> dict[str, Tensor]:
+        """The state dict with averaged in place of current weights."""
+        state = {name: value.detach() for name, value in self.model.state_dict().items()}
+        trained = (name for name, p in self.model.named_parameters() if p.requires_grad)
+        return state | dict(zip(trained, self.average, strict=True))
+
+    def _log(self, record: dict[str, Any]) -> None:
+        record = {"step": self.step, "seconds": round(self.seconds, 1)} | record
+        with self.log_path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        print(" ".join(f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in record.items()),
+              file=sys.stderr, flush=True)  # fmt: skip
+
+    def _evaluate(self) -> None:
+        if self.evaluate is None:
+            return
+        current = [p.detach().clone() for p in self.parameters]
+        with torch.no_grad():
+            for p, average in zip(self.parameters, self.average, strict=True):
+                p.copy_(average)
+            self.model.eval()
+            self._log(self.evaluate(self.model))
+            self.model.train()
+            for p, value in zip(self.parameters, current, strict=True):
+                p.copy_(value)
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Train until the schedule ends; SIGINT and SIGTERM write a checkpoint and stop."""
+        stop = False
+
+        def ask_to_stop(*_: Any) -> None:
+            nonlocal stop
+            stop = True
+
+        handlers = {s: signal.signal(s, ask_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        batches = Prefetcher(self.make_batch, self.config.seed, self.step)
+        try:
+            self._loop(batches, lambda: stop)
+        finally:
+            batches.close()
+            for s, handler in handlers.items():
+                signal.signal(s, handler)
+        self.save_checkpoint()
+        if not stop:
+            self._evaluate()
+
+    def _loop(self, batches: Any, stopped: Callable[[], bool]) -> None:
+        config = self.config
+        half = (
+            torch.autocast(self.device.type, torch.bfloat16) if config.precision == "bf16" else nullcontext()
+        )
+        last_save = last_evaluation = self.seconds
+        mark, sums, count = time.monotonic(), dict[str, float](), 0
+        self.model.train()
+        while self.progress < 1 and not stopped():
+            lr = self._learning_rate()
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
+            batch = next(batches)
+            with half:
+                loss, logs = self.loss(self.model, batch, self.progress)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(self.parameters, config.clip)
+            if torch.isfinite(norm):  # a rare overflow must not end hours of work
+                self.optimizer.step()
+            self.step += 1
+            decay = min(config.ema, (1 + self.step) / (10 + self.step))
+            with torch.no_grad():
+                torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
+            now = time.monotonic()
+            self.seconds += now - mark
+            mark = now
+
+            count += 1
+            for name, value in (logs | {"loss": float(loss.detach()), "norm": float(norm)}).items():
+                sums[name] = sums.get(name, 0.0) + value
+            if self.step % config.log_every == 0:
+                self._log({name: value / count for name, value in sums.items()} | {"lr": lr})
+                sums, count = {}, 0
+            if self.seconds - last_save > 60 * config.checkpoint_minutes:
+                self.save_checkpoint()
+                last_save = self.seconds
+            if self.seconds - last_evaluation > 60 * config.evaluate_minutes:
+                self._evaluate()
+                last_evaluation = self.seconds
+                mark = time.monotonic()  # evaluation is not training time
