@@ -1,0 +1,82 @@
+import math
+
+import numpy as np
+import pytest
+
+from zenith_ae.metrics import psnr, ssim
+
+
+def picture(shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def direct_ssim(a, b, peak):
+    """The definition of Wang et al. 2004, window by window with a full 2-D Gaussian."""
+    y, x = np.mgrid[-5:6, -5:6]
+    w = np.exp(-(x**2 + y**2) / (2 * 1.5**2))
+    w /= w.sum()
+    c1, c2 = (0.01 * peak) ** 2, (0.03 * peak) ** 2
+    scores = []
+    for c in range(a.shape[2]):
+        for i in range(a.shape[0] - 10):
+            for j in range(a.shape[1] - 10):
+                u = a[i : i + 11, j : j + 11, c].astype(float)
+                v = b[i : i + 11, j : j + 11, c].astype(float)
+                mu, mv = (w * u).sum(), (w * v).sum()
+                var_u, var_v = (w * (u - mu) ** 2).sum(), (w * (v - mv) ** 2).sum()
+                cov = (w * (u - mu) * (v - mv)).sum()
+                scores.append(
+                    (2 * mu * mv + c1) * (2 * cov + c2) / ((mu**2 + mv**2 + c1) * (var_u + var_v + c2))
+                )
+    return np.mean(scores)
+
+
+def test_psnr_of_a_constant_difference_is_known():
+    a = np.full((3, 5, 3), 100, np.uint8)
+    assert psnr(a, a + 16) == pytest.approx(20 * math.log10(255 / 16))
+    assert psnr(a / 255, (a + 16) / 255) == pytest.approx(20 * math.log10(255 / 16))
+    assert psnr(a.astype(np.uint16), a.astype(np.uint16) + 16) == pytest.approx(20 * math.log10(65535 / 16))
+
+
+def test_psnr_does_not_wrap_unsigned_differences():
+    a, b = np.zeros((2, 2), np.uint8), np.full((2, 2), 255, np.uint8)
+    assert psnr(a, b) == psnr(b, a) == 0
+
+
+def test_psnr_of_equal_pictures_is_infinite():
+    a = picture((9, 9, 3))
+    assert psnr(a, a) == math.inf
+
+
+def test_psnr_over_several_bands_equals_the_formula():
+    a, b = picture((150, 7, 3), 1), picture((150, 7, 3), 2)
+    mse = np.mean((a.astype(float) - b) ** 2)
+    assert psnr(a, b) == pytest.approx(10 * math.log10(255**2 / mse), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(11, 11, 1), (23, 17, 3), (90, 12, 3)])
+def test_ssim_equals_the_definition(shape):
+    a = picture(shape)
+    b = np.clip(a + np.random.default_rng(1).normal(0, 20, shape), 0, 255).astype(np.uint8)
+    assert ssim(a, b) == pytest.approx(direct_ssim(a, b, 255), rel=1e-9)
+    assert ssim(a / 255.0, b / 255.0) == pytest.approx(ssim(a, b), rel=1e-9)
+
+
+def test_ssim_of_flat_pictures_follows_the_luminance_term():
+    a, b = np.full((16, 16), 0.25), np.full((16, 16), 0.5)
+    expected = (2 * 0.25 * 0.5 + 1e-4) / (0.25**2 + 0.5**2 + 1e-4)
+    assert ssim(a, b) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 30, 3), (10, 4, 3)])
+def test_ssim_of_small_pictures_is_one_for_equal_and_less_for_different(shape):
+    a, b = picture(shape), picture(shape, 5)
+    assert ssim(a, a) == pytest.approx(1, abs=1e-12)
+    assert ssim(a, b) < 1
+
+
+def test_metrics_refuse_what_cannot_be_compared():
+    with pytest.raises(ValueError, match="one shape"):
+        psnr(np.zeros((2, 2)), np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="peak"):
+        ssim(np.zeros((2, 2), np.int64), np.zeros((2, 2), np.int64))
