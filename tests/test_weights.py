@@ -1,0 +1,259 @@
+"""Weights files: round trips, other people's layouts, and one clear line for every defect."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from zenith_ae.errors import OutputError, WeightsError
+from zenith_ae.models import zoo
+from zenith_ae.models.spec import ModelConfig
+from zenith_ae.weights import Weights, available_weights, load_weights, save_weights
+
+SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[1] / ".." / "shared"))
+
+
+def random_tensors(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {k: (rng.standard_normal(s) * 0.1).astype(np.float32) for k, s in config.params().items()}
+
+
+@pytest.fixture
+def nano() -> tuple[ModelConfig, dict[str, np.ndarray]]:
+    config = zoo.build("zenith-taesd-nano")
+    return config, random_tensors(config)
+
+
+def vanilla(
+    tmp_path: Path, layout: str, channels: int = 4, pool: bool = False
+) -> tuple[Path, dict[str, np.ndarray]]:
+    """A file or folder of the TAESD family in a layout, and its tensors under our names."""
+    tensors = random_tensors(zoo.build("taef2" if pool else "taesd", channels))
+    halves = {
+        part: {k.removeprefix(part + "."): t for k, t in tensors.items() if k.startswith(part)}
+        for part in ("encoder", "decoder")
+    }
+    if layout == "pair":
+        for part, half in halves.items():
+            save_file(half, tmp_path / f"some_{part}.safetensors")
+        return tmp_path / "some_decoder.safetensors", tensors
+    if layout == "joint":
+        save_file(tensors, tmp_path / "some.safetensors")
+        return tmp_path / "some.safetensors", tensors
+    diffusers = {}
+    for part, half in halves.items():
+        for key, tensor in half.items():
+            index, rest = key.split(".", 1)
+            diffusers[f"{part}.layers.{int(index) - (part == 'decoder')}.{rest}"] = tensor
+    folder = tmp_path / "some"
+    folder.mkdir()
+    save_file(diffusers, folder / "diffusion_pytorch_model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"scaling_factor": 1.5, "latent_channels": channels}))
+    return folder, tensors
+
+
+@pytest.mark.parametrize("architecture", zoo.ARCHITECTURES)
+def test_saved_weights_load_unchanged(architecture: str, tmp_path: Path) -> None:
+    config = zoo.build(architecture, name="mine")
+    tensors = random_tensors(config)
+    save_weights(tmp_path / "w.safetensors", config, tensors, {"licence": "MIT"}, dtype=np.float32)
+    loaded = load_weights(tmp_path / "w.safetensors")
+    assert loaded.config == config
+    assert dict(loaded.metadata) == {"licence": "MIT"}
+    assert loaded.tensors.keys() == tensors.keys()
+    assert all(np.array_equal(loaded.tensors[k], tensors[k]) for k in tensors)
+    assert loaded.hash == Weights(config, tensors).hash
+    assert os.listdir(tmp_path) == ["w.safetensors"]
+
+
+def test_half_precision_is_the_default_and_loads_as_float32(nano, tmp_path: Path) -> None:
+    config, tensors = nano
+    save_weights(tmp_path / "w.safetensors", config, tensors)
+    loaded = load_weights(tmp_path / "w.safetensors")
+    for name, tensor in loaded.tensors.items():
+        assert tensor.dtype == np.float32
+        assert np.array_equal(tensor, tensors[name].astype(np.float16))
+
+
+def test_hash_depends_on_values_and_config(nano) -> None:
+    config, tensors = nano
+    base = Weights(config, tensors).hash
+    assert len(base) == 16 and int(base, 16) >= 0
+    changed = {**tensors, "encoder.1.bias": tensors["encoder.1.bias"] + 1}
+    assert Weights(config, changed).hash != base
+    renamed = zoo.build("zenith-taesd-nano", name="other")
+    assert Weights(renamed, tensors).hash != base
+
+
+def test_part_has_the_names_of_the_torch_module(nano) -> None:
+    config, tensors = nano
+    part = Weights(config, tensors).part("encoder")
+    assert {f"encoder.{k}" for k in part} == {k for k in config.params() if k.startswith("encoder.")}
+
+
+@pytest.mark.parametrize("layout", ["pair", "joint", "diffusers"])
+@pytest.mark.parametrize(("channels", "pool"), [(4, False), (16, False), (32, True)])
+def test_taesd_family_is_recognised(layout: str, channels: int, pool: bool, tmp_path: Path) -> None:
+    path, tensors = vanilla(tmp_path, layout, channels, pool)
+    weights = load_weights(path)
+    assert weights.config.latent_channels == channels
+    assert weights.config.name == "some"
+    assert weights.config.parts == zoo.build("taef2" if pool else "taesd", channels).parts
+    assert all(np.array_equal(weights.tensors[k], tensors[k]) for k in tensors)
+    if layout == "diffusers":
+        assert weights.metadata["scaling_factor"] == "1.5"
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_single_file_gives_a_one_part_config(part: str, tmp_path: Path) -> None:
+    vanilla(tmp_path, "pair")
+    path = (tmp_path / f"some_{part}.safetensors").rename(tmp_path / "alone.safetensors")
+    weights = load_weights(path)
+    assert list(weights.config.parts) == [part]
+    assert weights.config.factor == 8
+
+
+def test_pickle_of_tensors_loads_through_torch(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    _, tensors = vanilla(tmp_path, "joint")
+    torch.save({k: torch.from_numpy(t) for k, t in tensors.items()}, tmp_path / "w.pth")
+    loaded = load_weights(tmp_path / "w.pth")
+    assert np.array_equal(loaded.tensors["decoder.1.weight"], tensors["decoder.1.weight"])
+    torch.save({"a": Path("x")}, tmp_path / "bad.pth")
+    with pytest.raises(WeightsError, match="not a readable"):
+        load_weights(tmp_path / "bad.pth")
+
+
+def test_bfloat16_file_loads(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from safetensors.torch import save_file as save_torch
+
+    _, tensors = vanilla(tmp_path, "joint")
+    half = {k: torch.from_numpy(t).bfloat16() for k, t in tensors.items()}
+    save_torch(half, tmp_path / "half.safetensors")
+    loaded = load_weights(tmp_path / "half.safetensors")
+    assert all(np.array_equal(loaded.tensors[k], half[k].float().numpy()) for k in half)
+
+
+def test_taef2_teacher_is_recognised() -> None:
+    file = SHARED / "teachers" / "taef2_encoder.safetensors"
+    if not file.exists():
+        pytest.skip("teacher weights are not here (ZENITH_SHARED or ../shared)")
+    weights = load_weights(file)
+    assert weights.config.name == "taef2"
+    assert weights.config.latent_channels == 32
+    assert weights.config.parts == zoo.build("taef2").parts
+
+
+def test_shipped_weights_load_by_name() -> None:
+    for name in available_weights():
+        assert load_weights(name).config.name == name
+
+
+def _truncate(path: Path, config, tensors) -> None:
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def _header_only(path: Path, config, tensors) -> None:
+    path.write_bytes(path.read_bytes()[:20])
+
+
+def _not_a_file_of_tensors(path: Path, config, tensors) -> None:
+    path.write_bytes(b"GIF89a" * 100)
+
+
+def _rewrite(path: Path, model, tensors, **metadata: str) -> None:
+    save_file(
+        tensors, path, {"format": "zenith-ae", "format_version": "1", "config": model.to_json(), **metadata}
+    )
+
+
+def _missing_tensor(path: Path, config, tensors) -> None:
+    _rewrite(path, config, {k: t for k, t in tensors.items() if k != "decoder.1.bias"})
+
+
+def _extra_tensor(path: Path, config, tensors) -> None:
+    _rewrite(path, config, {**tensors, "decoder.99.bias": np.zeros(3, np.float32)})
+
+
+def _wrong_shape(path: Path, config, tensors) -> None:
+    _rewrite(path, config, {**tensors, "decoder.1.bias": np.zeros(3, np.float32)})
+
+
+def _nan(path: Path, config, tensors) -> None:
+    _rewrite(path, config, {**tensors, "decoder.1.bias": tensors["decoder.1.bias"] * np.nan})
+
+
+def _bad_config(path: Path, config, tensors) -> None:
+    _rewrite(path, config, tensors, config='{"name": 3}')
+
+
+def _newer_version(path: Path, config, tensors) -> None:
+    _rewrite(path, config, tensors, format_version="2")
+
+
+def _unknown_architecture(path: Path, config, tensors) -> None:
+    save_file({"model.down.weight": np.zeros((3, 3), np.float32)}, path)
+
+
+def _no_tensors(path: Path, config, tensors) -> None:
+    save_file({}, path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_truncate, "not a readable safetensors"),
+        (_header_only, "not a readable safetensors"),
+        (_not_a_file_of_tensors, "not a readable safetensors"),
+        (_missing_tensor, "missing tensor decoder.1.bias"),
+        (_extra_tensor, "unknown tensor decoder.99.bias"),
+        (_wrong_shape, r"shape \(3,\), expected \(256,\)"),
+        (_nan, "decoder.1.bias holds values that are not finite"),
+        (_bad_config, "not a model config"),
+        (_newer_version, "format version 2"),
+        (_unknown_architecture, "unknown architecture"),
+        (_no_tensors, "unknown architecture"),
+    ],
+)
+def test_every_defect_is_one_clear_line(damage, message: str, nano, tmp_path: Path) -> None:
+    config, tensors = nano
+    path = tmp_path / "w.safetensors"
+    save_weights(path, config, tensors)
+    damage(path, config, tensors)
+    with pytest.raises(WeightsError, match=message) as caught:
+        load_weights(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_model_names_the_shipped_ones() -> None:
+    with pytest.raises(WeightsError, match="no such file or shipped model"):
+        load_weights("no-such-model")
+
+
+def test_pair_of_different_models_is_refused(tmp_path: Path) -> None:
+    vanilla(tmp_path, "pair", 4)
+    first = (tmp_path / "some_encoder.safetensors").read_bytes()
+    vanilla(tmp_path, "pair", 16)
+    (tmp_path / "some_encoder.safetensors").write_bytes(first)
+    with pytest.raises(WeightsError, match="4, 16 latent channels"):
+        load_weights(tmp_path / "some_encoder.safetensors")
+
+
+def test_overflow_in_half_precision_is_refused_and_nothing_replaced(nano, tmp_path: Path) -> None:
+    config, tensors = nano
+    path = tmp_path / "w.safetensors"
+    save_weights(path, config, tensors)
+    before = path.read_bytes()
+    with pytest.raises(WeightsError, match="not finite"):
+        save_weights(path, config, {**tensors, "encoder.1.bias": tensors["encoder.1.bias"] + 1e6})
+    assert path.read_bytes() == before
+
+
+def test_unwritable_place_is_an_output_error(nano, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot write"):
+        save_weights(tmp_path / "missing" / "w.safetensors", *nano)

@@ -1,0 +1,314 @@
+"""Weights files: our own safetensors, and other people's TAESD-family files recognised by content.
+
+Our files hold every tensor under the names of `ModelConfig.params` and carry their config in the
+safetensors metadata (``format``, ``format_version``, ``config``). Files of the TAESD family carry
+no config; it is read from their keys and shapes, in any of these layouts:
+
+* original, one file a part: ``0.weight``, ``1.conv.0.weight``, ... (a pair named
+  ``*_encoder.safetensors`` and ``*_decoder.safetensors`` is loaded together),
+* original, one file: the same below ``encoder.`` and ``decoder.``,
+* diffusers ``AutoencoderTiny``: ``encoder.layers.N...`` and ``decoder.layers.N...``, where the
+  decoder has no layer for the clamp and so counts from one less.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import DTypeLike, NDArray
+
+from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
+from .models import zoo
+from .models.spec import ModelConfig
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "Weights", "available_weights", "load_weights", "save_weights"]
+
+FORMAT = "zenith-ae"
+FORMAT_VERSION = 1
+
+_DIFFUSERS_FILE = "diffusion_pytorch_model"
+_PARTS = ("encoder", "decoder")
+_PICKLES = (".pth", ".pt")
+
+Tensors = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A model: its config and every tensor that the config names.
+
+    Parameters
+    ----------
+    config : what the tensors belong to.
+    tensors : name -> array, exactly the names and shapes of ``config.params()``; kept as C-contiguous
+        float32.
+    metadata : free text that travels with the file (licence, training data, ...).
+
+    Raises
+    ------
+    WeightsError
+        If a tensor is missing, unknown, of the wrong shape or not finite.
+    """
+
+    config: ModelConfig
+    tensors: Mapping[str, NDArray[np.float32]]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        tensors = {name: np.ascontiguousarray(t, np.float32) for name, t in self.tensors.items()}
+        _check(self.config, tensors)
+        object.__setattr__(self, "tensors", tensors)
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hexadecimal digits that identify config and values."""
+        digest = hashlib.sha256(self.config.to_json().encode())
+        for name in sorted(self.tensors):
+            digest.update(name.encode() + b"\0")
+            digest.update(self.tensors[name].tobytes())
+        return digest.hexdigest()[:16]
+
+    def part(self, part: str) -> dict[str, NDArray[np.float32]]:
+        """The tensors of one part, named ``{layer index}.{parameter}`` as in its torch module."""
+        prefix = part + "."
+        return {k.removeprefix(prefix): t for k, t in self.tensors.items() if k.startswith(prefix)}
+
+
+def _check(config: ModelConfig, tensors: Mapping[str, NDArray[Any]]) -> None:
+    expected = config.params()
+    if missing := expected.keys() - tensors.keys():
+        raise WeightsError(f"{config.name}: missing tensor {_some(missing)}")
+    if unknown := tensors.keys() - expected.keys():
+        raise WeightsError(f"{config.name}: unknown tensor {_some(unknown)}")
+    for name, shape in expected.items():
+        if tensors[name].shape != shape:
+            raise WeightsError(
+                f"{config.name}: tensor {name} has shape {tensors[name].shape}, expected {shape}"
+            )
+        if not np.isfinite(tensors[name]).all():
+            raise WeightsError(f"{config.name}: tensor {name} holds values that are not finite")
+
+
+def _some(names: set[str]) -> str:
+    first = min(names)
+    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
+
+
+def available_weights() -> dict[str, Path]:
+    """The models that ship with the package: name -> file, sorted by name."""
+    # Installed, the folder is the data package zenith_ae._weights; in a bare checkout it lies beside us.
+    spec = importlib.util.find_spec("zenith_ae._weights")
+    installed = spec.submodule_search_locations if spec else None
+    folders = [Path(f) for f in installed or ()] or [Path(__file__).resolve().parents[1] / "weights"]
+    files = [file for folder in folders for file in folder.glob("*.safetensors")]
+    return {file.stem: file for file in sorted(files, key=lambda file: file.stem)}
+
+
+def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
+    """Read a model.
+
+    Parameters
+    ----------
+    path_or_name : a ``.safetensors`` file (ours or of the TAESD family), a ``.pth`` file of the
+        TAESD family (needs torch; nothing but tensors is unpickled), a folder in diffusers layout,
+        or a name from `available_weights`.
+
+    Raises
+    ------
+    WeightsError
+        If there is no such model or the file is damaged or of an unknown architecture.
+    MissingDependencyError
+        For a ``.pth`` file without torch.
+    """
+    path = Path(path_or_name)
+    if not path.exists():
+        shipped = available_weights()
+        if str(path_or_name) in shipped:
+            path = shipped[str(path_or_name)]
+        else:
+            names = ", ".join(shipped) or "none"
+            raise WeightsError(f"{path_or_name}: no such file or shipped model (shipped: {names})")
+    try:
+        return _load_folder(path) if path.is_dir() else _load_file(path)
+    except (WeightsError, ConfigError) as error:
+        raise WeightsError(f"{path}: {error}") from None
+
+
+def _load_folder(folder: Path) -> Weights:
+    files = sorted(folder.glob(f"{_DIFFUSERS_FILE}*.safetensors"))
+    if not files:
+        raise WeightsError(f"no {_DIFFUSERS_FILE}.safetensors in this folder")
+    metadata = {}
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            config = json.loads((folder / "config.json").read_text("utf-8"))
+            metadata = {k: str(config[k]) for k in ("scaling_factor", "shift_factor") if k in config}
+        except (OSError, ValueError, TypeError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise WeightsError(f"config.json is not readable: {error}") from None
+    weights = _load_file(files[0], folder.resolve().name)
+    return replace(weights, metadata={**metadata, **weights.metadata})
+
+
+def _load_file(path: Path, name: str | None = None) -> Weights:
+    tensors, metadata = _read(path)
+    if metadata.get("format") == FORMAT:
+        return _native(tensors, metadata)
+    part = next((p for p in _PARTS if path.stem.endswith(f"_{p}")), None)
+    if part and _is_single(tensors):
+        base = path.stem.removesuffix(f"_{part}")
+        other = next(p for p in _PARTS if p != part)
+        sibling = path.with_name(f"{base}_{other}{path.suffix}")
+        if sibling.exists():
+            more, _ = _read(sibling)
+            if not _is_single(more):
+                raise WeightsError(f"{sibling.name} beside it is no {other} of the TAESD family")
+            tensors = {f"{part}.{k}": t for k, t in tensors.items()} | {
+                f"{other}.{k}": t for k, t in more.items()
+            }
+        name = base
+    return _taesd(name or path.stem, tensors, metadata)
+
+
+def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """Tensors and metadata of a file, as they are stored but for bfloat16, which numpy lacks."""
+    if path.suffix in _PICKLES:
+        return _read_pickle(path), {}
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            metadata = dict(file.metadata() or {})
+            dtypes = {key: str(file.get_slice(key).get_dtype()) for key in file.keys()}  # noqa: SIM118
+            if "BF16" not in dtypes.values():
+                return {key: file.get_tensor(key) for key in dtypes}, metadata
+        raw = {key: value for key, value in safetensors.deserialize(path.read_bytes())}
+        return {key: _from_raw(value) for key, value in raw.items()}, metadata
+    except (safetensors.SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise WeightsError(f"not a readable safetensors file: {error}") from None
+
+
+def _from_raw(raw: Mapping[str, Any]) -> NDArray[Any]:
+    dtype, data = raw["dtype"], bytes(raw["data"])
+    if dtype == "BF16":  # the upper half of a float32
+        flat = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    else:
+        flat = np.frombuffer(data, {"F16": "<f2", "F32": "<f4", "F64": "<f8"}[dtype])
+    return flat.reshape(raw["shape"])
+
+
+def _read_pickle(path: Path) -> Tensors:
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependencyError(
+            f"{path}: reading {path.suffix} files needs torch: pip install 'zenith-ae[torch]'"
+        ) from None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return {str(key): value.detach().float().numpy() for key, value in state.items()}
+    except Exception as error:  # torch raises a dozen unrelated types for damaged files
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WeightsError(f"not a readable {path.suffix} file of tensors: {reason}") from None
+
+
+def _native(tensors: Tensors, metadata: dict[str, str]) -> Weights:
+    version = metadata.pop("format_version", "?")
+    if version != str(FORMAT_VERSION):
+        raise WeightsError(f"format version {version} is not supported, only {FORMAT_VERSION}")
+    config = ModelConfig.from_json(metadata.pop("config", ""))
+    metadata.pop("format")
+    return Weights(config, tensors, metadata)
+
+
+def _is_single(tensors: Tensors) -> bool:
+    return bool(tensors) and all(re.match(r"\d+\.", key) for key in tensors)
+
+
+def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
+    """Recognise a model of the TAESD family by its keys and shapes."""
+    parts: dict[str, Tensors] = {}
+    if _is_single(tensors):
+        parts["encoder" if "0.weight" in tensors else "decoder"] = dict(tensors)
+    else:
+        for key, tensor in tensors.items():
+            match = re.fullmatch(r"(encoder|decoder)\.(layers\.)?(\d+)(\..+)", key)
+            if not match:
+                raise WeightsError(f"unknown architecture (tensor {key!r}, and no zenith-ae metadata)")
+            part, diffusers, index, rest = match.groups()
+            shift = 1 if diffusers and part == "decoder" else 0  # the clamp is no layer there
+            parts.setdefault(part, {})[f"{int(index) + shift}{rest}"] = tensor
+    latents = set()
+    for part, entries in parts.items():
+        last = max((int(key.split(".")[0]) for key in entries), default=0)
+        key, axis = (f"{last}.weight", 0) if part == "encoder" else ("1.weight", 1)
+        if key not in entries or entries[key].ndim != 4:
+            raise WeightsError(f"unknown architecture (no tensor {part}.{key} of a 3x3 convolution)")
+        latents.add(entries[key].shape[axis])
+    if len(latents) != 1:
+        found = ", ".join(str(n) for n in sorted(latents)) or "no"
+        raise WeightsError(f"unknown architecture ({found} latent channels)")
+    pool = any(".pool." in key for entries in parts.values() for key in entries)
+    config = zoo.build("taef2" if pool else "taesd", latents.pop(), name)
+    config = replace(config, parts={part: config.parts[part] for part in _PARTS if part in parts})
+    named = {f"{part}.{key}": t for part, entries in parts.items() for key, t in entries.items()}
+    return Weights(config, named, metadata)
+
+
+def save_weights(
+    path: str | os.PathLike[str],
+    config: ModelConfig,
+    tensors: Mapping[str, NDArray[Any]],
+    metadata: Mapping[str, str] | None = None,
+    dtype: DTypeLike = np.float16,
+) -> None:
+    """Write a weights file; an existing one is replaced only by a complete new one.
+
+    Parameters
+    ----------
+    path : the ``.safetensors`` file.
+    config, tensors : as in `Weights`.
+    metadata : more texts to store.
+    dtype : how values are stored, float16 or float32.
+
+    Raises
+    ------
+    WeightsError
+        If the tensors do not fit the config or are not finite in ``dtype``.
+    OutputError
+        If the file cannot be written.
+    """
+    with np.errstate(over="ignore"):  # an overflow is reported by the check
+        stored = {name: np.ascontiguousarray(t, dtype) for name, t in tensors.items()}
+    _check(config, stored)
+    texts = {
+        **{str(k): str(v) for k, v in (metadata or {}).items()},
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "config": config.to_json(),
+    }
+    data = safetensors.numpy.save(stored, texts)
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise OutputError(f"{path}: cannot write: {error.strerror or error}") from error
