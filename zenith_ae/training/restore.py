@@ -59,7 +59,7 @@ class RestoreRecipe:
     estimated: float = 0.25
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        clean = random_crops(self.pool, rng, self.config.batch, self.config.crop)
+        clean = random_crops(self.pool, rng, self.config.batch, self.config.crop, scale_probability=0.3)
         degraded, target, sigma = self.mixture.sample(clean, rng)
         return degraded, target, sigma, rng.random(len(clean)) < self.estimated
 
@@ -99,7 +99,7 @@ def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[st
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
         told, blind = [], []
-        for i, picture in enumerate(validation.pictures):
+        for i, picture in enumerate(validation.images):
             h, w = (min(n, 256) // 32 * 32 for n in picture.shape[:2])
             top, left = (picture.shape[0] - h) // 2, (picture.shape[1] - w) // 2
             clean = picture[top : top + h, left : left + w].astype(np.float32) / 255

@@ -1,0 +1,118 @@
+"""``zenith-ae train denoise|distill``: the command line of the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..models import zoo
+
+__all__ = ["train"]
+
+
+def _schedule(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that every recipe has, gathered into a TrainConfig as ``config``."""
+    options = [
+        click.option("--data", multiple=True, required=True, type=click.Path(exists=True),
+                     help="Folder or .tar pack of pictures; may be given several times."),
+        click.option("-o", "--out", required=True, type=click.Path(file_okay=False, path_type=Path),
+                     help="Folder for weights, checkpoint and log; an existing checkpoint is continued."),
+        click.option("--steps", type=click.IntRange(1), help="Length in steps."),
+        click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Length in minutes of training."),
+        click.option("--batch", type=click.IntRange(1), default=None, help="Crops a step."),
+        click.option("--crop", type=click.IntRange(32), default=128, show_default=True, help="Side of a crop."),
+        click.option("--lr", type=float, default=2e-3, show_default=True, help="Peak learning rate."),
+        click.option("--warmup", type=int, default=200, show_default=True, help="Steps of warm-up."),
+        click.option("--ema", type=float, default=0.999, show_default=True, help="Decay of averaged weights."),
+        click.option("--precision", type=click.Choice(["bf16", "float32"]), default="bf16", show_default=True),
+        click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, ..."),
+        click.option("--threads", type=click.IntRange(1), help="CPU threads [default: all]."),
+        click.option("--seed", type=int, default=0, show_default=True),
+        click.option("--init", type=click.Path(exists=True), help="Weights file to start from."),
+        click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _config(default_batch: int, options: dict[str, Any]) -> Any:
+    try:
+        from .trainer import TrainConfig
+    except ImportError as error:
+        raise click.ClickException(
+            f"training needs {error.name}: install the extra with  pip install 'zenith-ae[train]'"
+        ) from None
+    names = ("out", "steps", "minutes", "crop", "lr", "warmup", "ema", "precision", "device", "threads", "seed")
+    try:
+        return TrainConfig(batch=options["batch"] or default_batch, **{n: options[n] for n in names})
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _finish(weights: Path) -> None:
+    from .plot import plot_log
+
+    plot_log(weights.parent / "log.jsonl", weights.parent / "log.png")
+    click.echo(str(weights))
+
+
+@click.group()
+def train() -> None:
+    """Train models of your own: denoisers, or students of a TAESD-family teacher."""
+
+
+@train.command()
+@_schedule
+@click.option("--model", default="zenith-denoise", show_default=True, help="Architecture (see `zenith-ae models`).")
+@click.option("--name", help="Name of the result [default: the architecture's].")
+def denoise(model: str, name: str | None, **options: Any) -> None:
+    """Train a restoration model on clean pictures.
+
+    \b
+    Example:
+      zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
+    """
+    config = _config(8, options)
+    from .restore import train_restoration
+
+    path = train_restoration(
+        zoo.build(model, name=name), list(options["data"]), config,
+        init=options["init"], resume=not options["fresh"],
+    )  # fmt: skip
+    _finish(path)
+
+
+@train.command()
+@_schedule
+@click.option("--teacher", required=True, type=click.Path(exists=True),
+              help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.")
+@click.option("--model", default="zenith-taesd-lite", show_default=True, help="Architecture of the student.")
+@click.option("--name", help="Name of the result [default: the architecture's].")
+@click.option("--latent-weight", type=float, default=0.1, show_default=True,
+              help="Weight of the distance to the teacher's latents.")
+@click.option("--latents", type=click.Path(dir_okay=False, path_type=Path),
+              help="Where to keep the teacher's latents [default: OUT/latents.npz].")  # fmt: skip
+def distill(
+    teacher: str, model: str, name: str | None, latent_weight: float, latents: Path | None, **options: Any
+) -> None:
+    """Train encoder and decoder students in a teacher's latent space.
+
+    \b
+    Example:
+      zenith-ae train distill --teacher taef2_encoder.safetensors \\
+          --model zenith-taesd-lite --data photos/ --minutes 60 -o runs/lite
+    """
+    config = _config(16, options)
+    from ..weights import load_weights
+    from .distill import train_distillation
+
+    channels = load_weights(teacher).config.latent_channels
+    path = train_distillation(
+        zoo.build(model, channels, name), teacher, list(options["data"]), config,
+        init=options["init"], resume=not options["fresh"], latent_weight=latent_weight, cache=latents,
+    )  # fmt: skip
+    _finish(path)

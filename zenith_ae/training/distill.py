@@ -1,0 +1,203 @@
+"""Distillation of an autoencoder into the latent space of a TAESD-family teacher.
+
+Latents of whole pictures are computed once with the teacher and kept; training crops pictures
+and latents together at random positions, so that neither the teacher nor the student's targets
+ever see a crop's border (a student trained on crops that were encoded one by one learns those
+borders, and loses on whole pictures).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import WeightsError
+from ..models.modules import Network, build_module
+from ..models.spec import ModelConfig
+from ..weights import Weights, load_weights
+from .data import ImagePool
+from .restore import build_modules, load_into, save_model
+from .trainer import TrainConfig, Trainer, to_tensor
+
+__all__ = ["DistillRecipe", "teacher_latents", "teacher_part", "train_distillation"]
+
+FACTOR = 8  # pixels per latent of the whole TAESD family
+
+
+def teacher_part(weights: Weights, part: str) -> Network:
+    """The teacher's ``encoder`` or ``decoder`` as a frozen torch module."""
+    if part not in weights.config.parts:
+        raise WeightsError(f"the teacher {weights.config.name} has no {part}")
+    module = build_module(weights.config.parts[part], weights.config.in_channels(part))
+    prefix = f"{part}."
+    module.load_state_dict(
+        {k[len(prefix) :]: torch.from_numpy(v) for k, v in weights.tensors.items() if k.startswith(prefix)}
+    )
+    return module.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: TrainConfig) -> list[np.ndarray]:
+    """Latents of every picture, (h / 8, w / 8, C) fp16; computed once, kept in ``cache``.
+
+    A picture is cut to a multiple of 8 first. The cache is bound to the teacher's hash and the
+    names of the pictures.
+    """
+    identity = f"{weights.hash} {' '.join(pool.names)}"
+    if cache.exists():
+        with np.load(cache) as stored:
+            if str(stored["identity"]) == identity:
+                return [stored[f"z{i}"] for i in range(len(pool.names))]
+    encoder = teacher_part(weights, "encoder").to(train.device)
+    latents: list[np.ndarray] = []
+    start = time.monotonic()
+    bf16 = train.precision == "bf16"
+    with torch.inference_mode(), torch.autocast(torch.device(train.device).type, torch.bfloat16, enabled=bf16):
+        for i, picture in enumerate(pool.images):
+            h, w = (n // FACTOR * FACTOR for n in picture.shape[:2])
+            z = encoder(to_tensor(picture[None, :h, :w], train.device).contiguous(memory_format=torch.channels_last))
+            latents.append(z[0].permute(1, 2, 0).to(torch.float16).cpu().numpy())
+            if i % 100 == 99:
+                print(f"teacher latents {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
+                      file=sys.stderr, flush=True)  # fmt: skip
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    partial = cache.with_suffix(".tmp.npz")
+    np.savez(partial, identity=identity, **{f"z{i}": z for i, z in enumerate(latents)})  # type: ignore[arg-type]
+    os.replace(partial, cache)
+    return latents
+
+
+@dataclass
+class DistillRecipe:
+    """The loss of one step, for encoder and decoder together.
+
+    Half of a batch decodes the teacher's latents with a little noise added, so that the decoder
+    serves any program that speaks them; the other half decodes the student's own, so that the
+    pair works together. The encoder also regresses the teacher's latents. All terms are mean
+    absolute errors.
+    """
+
+    pool: ImagePool
+    latents: list[np.ndarray]
+    config: TrainConfig
+    latent_weight: float = 0.1
+    latent_noise: float = 0.1
+    margin: int = 1  # latents at a crop's border lack context: their targets are left out
+
+    def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        size = self.config.crop // FACTOR
+        areas = np.array([z.shape[0] * z.shape[1] for z in self.latents], np.float64)
+        areas[[min(z.shape[:2]) < size for z in self.latents]] = 0
+        chosen = rng.choice(len(areas), self.config.batch, p=areas / areas.sum())
+        pictures, latents = [], []
+        for i in chosen:
+            z = self.latents[i]
+            top, left = (int(rng.integers(0, n - size + 1)) for n in z.shape[:2])
+            y, x, side = top * FACTOR, left * FACTOR, size * FACTOR
+            pictures.append(self.pool.images[i][y : y + side, x : x + side])
+            latents.append(z[top : top + size, left : left + size])
+        noise = rng.standard_normal((self.config.batch, size, size, latents[0].shape[2]), dtype=np.float32)
+        scale = rng.random((self.config.batch, 1, 1, 1), dtype=np.float32) * self.latent_noise
+        return np.stack(pictures), np.stack(latents).astype(np.float32), noise * scale
+
+    def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
+        assert isinstance(model, nn.ModuleDict)
+        x, z, noise = (to_tensor(a, self.config.device) for a in batch)
+        own = model["encoder"](x.contiguous(memory_format=torch.channels_last))
+        m = self.margin
+        latent = (own - z)[:, :, m:-m, m:-m].float().abs().mean()
+        half = len(x) // 2
+        mixed = torch.cat([(z + noise)[:half].to(own.dtype), own[half:]])
+        error = (model["decoder"](mixed.contiguous(memory_format=torch.channels_last)).float() - x).abs()
+        taught, round_trip = error[:half].mean(), error[half:].mean()
+        loss = taught + round_trip + self.latent_weight * latent
+        logs = {"decoder": float(taught.detach()), "pair": float(round_trip.detach())}
+        return loss, logs | {"latent": float(latent.detach())}
+
+
+def _validate(pool: ImagePool, latents: list[np.ndarray]) -> Any:
+    """Whole pictures: own round trip, the decoder on the teacher's latents, latent error."""
+
+    def score(out: Tensor, target: Tensor) -> float:
+        return -10 * float(((out.float().clamp(0, 1) - target) ** 2).mean().log10())
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, nn.ModuleDict)
+        pair, decoder, error = [], [], []
+        for picture, latent in zip(pool.images, latents, strict=True):
+            h, w = (n * FACTOR for n in latent.shape[:2])
+            x, z = to_tensor(picture[None, :h, :w]), to_tensor(latent[None].astype(np.float32))
+            own = model["encoder"](x)
+            pair.append(score(model["decoder"](own), x))
+            decoder.append(score(model["decoder"](z), x))
+            error.append(float(((own - z) ** 2).mean()))
+        return {"psnr": float(np.mean(pair)), "psnr_teacher_latents": float(np.mean(decoder)),
+                "latent_mse": float(np.mean(error))}  # fmt: skip
+
+    return evaluate
+
+
+def train_distillation(
+    config: ModelConfig,
+    teacher: str,
+    data: list[str],
+    train: TrainConfig,
+    init: str | None = None,
+    resume: bool = True,
+    latent_weight: float = 0.1,
+    cache: Path | None = None,
+) -> Path:
+    """Train encoder and decoder students; returns the weights file (``out/<name>.safetensors``).
+
+    Parameters
+    ----------
+    config : an autoencoder with the teacher's number of latent channels.
+    teacher : weights file or folder of any TAESD-family model (`zenith_ae.weights`).
+    data : folders and tar packs of pictures; 16 of them are kept for validation.
+    train : schedule and output folder.
+    init : weights file to start from.
+    latent_weight : weight of the latent error; more brings the latents nearer to the teacher's,
+        less favours the pair's own round trip.
+    cache : where the teacher's latents are kept, default ``out/latents.npz``.
+
+    Raises
+    ------
+    WeightsError
+        If the teacher has no encoder or another number of latent channels.
+    """
+    weights = load_weights(teacher)
+    if weights.config.latent_channels != config.latent_channels:
+        raise WeightsError(
+            f"{teacher} has {weights.config.latent_channels} latent channels, {config.name} {config.latent_channels}"
+        )
+    torch.manual_seed(train.seed)
+    if train.threads:
+        torch.set_num_threads(train.threads)
+    everything = ImagePool([Path(source) for source in data])
+    latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
+    of = dict(zip(everything.names, latents, strict=True))
+    pool, validation = everything.split(validation=16, seed=0)
+    model = build_modules(config)
+    if init:
+        load_into(model, init)
+    recipe = DistillRecipe(pool, [of[n] for n in pool.names], train, latent_weight)
+    path = train.out / f"{config.name}.safetensors"
+
+    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
+        save_model(path, config, state, metadata | {"teacher": weights.config.name, "teacher_hash": weights.hash})
+
+    trainer = Trainer(
+        model, recipe.make_batch, recipe.loss, train, export,
+        _validate(validation, [of[n] for n in validation.names]),
+    )  # fmt: skip
+    if resume:
+        trainer.load_checkpoint()
+    trainer.run()
+    return path
