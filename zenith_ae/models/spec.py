@@ -74,6 +74,15 @@ class Layer:
     def reach(self, lo: int, hi: int) -> tuple[int, int]:
         return lo, hi
 
+    def __str__(self) -> str:
+        """As one would write it: required fields by position, others only where they differ."""
+        shown = (
+            f"{value}" if f.default is dataclasses.MISSING else f"{f.name}={value}"
+            for f in dataclasses.fields(self)
+            if (value := getattr(self, f.name)) != f.default
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     def _expect(self, channels: int, expected: int) -> None:
         if channels != expected:
             raise ConfigError(f"{self} expects {expected} channels, got {channels}")
