@@ -1,0 +1,282 @@
+# cython: language_level=3
+"""Thin Python face of the kernel table: check, release the GIL, call.
+
+The functions named like a kernel of ``c/zenith.h`` run exactly that kernel and exist for tests,
+self-tests and benchmarks; the engine calls the table from C. ``wht_gate_forward`` and
+``wht_gate_backward`` work on whole batches and serve training.
+
+Arrays are numpy float32, C-contiguous unless said otherwise, channels last, a multiple of 16.
+``isa`` names a level; None is the current one (see `current_isa`).
+"""
+
+import os
+
+import numpy as np
+
+from zenith_ae.errors import IsaError
+
+from libc.stddef cimport ptrdiff_t
+
+from zenith cimport *
+
+
+# --- levels ---------------------------------------------------------------------------------
+
+cdef tuple _names = tuple(zn_level_name(level).decode() for level in range(ZN_LEVELS))
+
+
+def compiled_isas():
+    """Names of the instruction-set levels that this build contains, slowest first."""
+    return tuple(name for level, name in enumerate(_names) if zn_level_compiled(level))
+
+
+def available_isas():
+    """Names of the compiled levels that this CPU and operating system can run, slowest first."""
+    return tuple(name for level, name in enumerate(_names) if zn_level_available(level))
+
+
+def current_isa(name=None):
+    """The level to use: ``name``, else the environment's ``ZENITH_ISA``, else the best one.
+
+    Raises
+    ------
+    IsaError
+        If the level that was asked for is unknown, not compiled in or not supported by the CPU.
+    """
+    source = ""
+    if name is None:
+        name, source = os.environ.get("ZENITH_ISA", "").strip(), " (from ZENITH_ISA)"
+    if not name:
+        return _names[zn_best_level()]
+    if name in available_isas():
+        return name
+    if name not in _names:
+        reason = "is not a level"
+    elif name not in compiled_isas():
+        reason = "is not compiled into this build"
+    else:
+        reason = "is not supported by this CPU"
+    raise IsaError(f"ISA {name!r}{source} {reason}; available: {', '.join(available_isas())}")
+
+
+cdef const zn_kernels *table(isa) except NULL:
+    return zn_kernels_for(_names.index(current_isa(isa)))
+
+
+# --- checks ---------------------------------------------------------------------------------
+
+cdef int require(bint condition, str message) except -1:
+    if not condition:
+        raise ValueError(message)
+    return 0
+
+
+cdef void *address(array, dtype, shape, str what, bint writable=False) except? NULL:
+    """Data of a contiguous array of this dtype and shape; NULL for None."""
+    if array is None:
+        return NULL
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        raise TypeError(f"{what} must be a numpy array of {np.dtype(dtype).name}")
+    if array.shape != shape:
+        raise ValueError(f"{what} must have shape {shape}, not {array.shape}")
+    require(array.flags.c_contiguous, f"{what} must be C-contiguous")
+    require(array.flags.writeable or not writable, f"{what} is read-only")
+    return <void *><size_t>array.ctypes.data
+
+
+cdef float *floats(array, shape, str what, bint writable=False) except? NULL:
+    return <float *>address(array, np.float32, shape, what, writable)
+
+
+cdef float *rows_of(array, shape, str what, ptrdiff_t *stride, bint writable=False) except NULL:
+    """Data of (rows, width, channels) whose rows may lie further apart; sets their stride."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        raise TypeError(f"{what} must be a numpy array of float32")
+    if array.shape != shape:
+        raise ValueError(f"{what} must have shape {shape}, not {array.shape}")
+    require(array.size == 0 or array[0].flags.c_contiguous, f"the rows of {what} must be contiguous")
+    require(array.strides[0] % 4 == 0, f"{what} must be aligned to float")
+    require(array.flags.writeable or not writable, f"{what} is read-only")
+    stride[0] = array.strides[0] // 4
+    return <float *><size_t>array.ctypes.data
+
+
+cdef int require_channels(ptrdiff_t channels) except -1:
+    return require(channels > 0 and channels % ZN_BLOCK == 0, "channels must be a positive multiple of 16")
+
+
+cdef int require_tile(ptrdiff_t T) except -1:
+    return require(T == 4 or T == 8 or T == 16, "tile must be 4, 8 or 16")
+
+
+# --- kernels --------------------------------------------------------------------------------
+
+def depthwise(above, row, below, weight, bias, add, out, bint relu=False, isa=None):
+    """Depthwise 3x3 on one row: rows (width, channels), weight (3, 3, channels), bias (channels,).
+
+    above, below, bias and add may be None; out may be add.
+    """
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int width, channels
+    width, channels = shape = row.shape
+    require_channels(channels)
+    require(width > 0, "need at least one pixel")
+    cdef const float *above_ptr = floats(above, shape, "above")
+    cdef const float *row_ptr = floats(row, shape, "row")
+    cdef const float *below_ptr = floats(below, shape, "below")
+    cdef const float *weight_ptr = floats(weight, (3, 3, channels), "weight")
+    cdef const float *bias_ptr = floats(bias, (channels,), "bias")
+    cdef const float *add_ptr = floats(add, shape, "add")
+    cdef float *out_ptr = floats(out, shape, "out", True)
+    with nogil:
+        kernels.depthwise(above_ptr, row_ptr, below_ptr, weight_ptr, bias_ptr, add_ptr, out_ptr,
+                          width, channels, relu)
+
+
+def wht_tiles(x, out, gate, threshold, isa=None):
+    """One row of tiles: x and out (rows, width, channels), rows possibly further apart.
+
+    gate and threshold (T, T, channels), both already divided by T^2; threshold may be None and
+    out may be x.
+    """
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int rows, width, channels, T = len(gate)
+    cdef ptrdiff_t x_row, out_row
+    rows, width, channels = shape = x.shape
+    require_tile(T)
+    require_channels(channels)
+    require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
+    cdef const float *x_ptr = rows_of(x, shape, "x", &x_row)
+    cdef float *out_ptr = rows_of(out, shape, "out", &out_row, True)
+    cdef const float *gate_ptr = floats(gate, (T, T, channels), "gate")
+    cdef const float *threshold_ptr = floats(threshold, (T, T, channels), "threshold")
+    with nogil:
+        kernels.wht_tiles(x_ptr, x_row, out_ptr, out_row, rows, width, channels, T, gate_ptr,
+                          threshold_ptr)
+
+
+def wht_tiles_separable(x, out, row_gate, row_threshold, column_gate, column_threshold, isa=None):
+    """As `wht_tiles`, along rows and then along columns; gates (T, channels) already divided by T."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int rows, width, channels, T = len(row_gate)
+    cdef ptrdiff_t x_row, out_row
+    rows, width, channels = shape = x.shape
+    require_tile(T)
+    require_channels(channels)
+    require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
+    cdef const float *x_ptr = rows_of(x, shape, "x", &x_row)
+    cdef float *out_ptr = rows_of(out, shape, "out", &out_row, True)
+    cdef const float *rg = floats(row_gate, (T, channels), "row_gate")
+    cdef const float *rt = floats(row_threshold, (T, channels), "row_threshold")
+    cdef const float *cg = floats(column_gate, (T, channels), "column_gate")
+    cdef const float *ct = floats(column_threshold, (T, channels), "column_threshold")
+    with nogil:
+        kernels.wht_tiles_separable(x_ptr, x_row, out_ptr, out_row, rows, width, channels, T, rg, rt,
+                                    cg, ct)
+
+
+def wht_tiles_backward(x, grad_out, grad_in, gate, threshold, grad_gate, grad_threshold, isa=None):
+    """Gradients of `wht_tiles`: writes grad_in, adds to grad_gate and grad_threshold."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int rows, width, channels, T = len(gate)
+    cdef ptrdiff_t x_row, grad_row, in_row
+    rows, width, channels = shape = x.shape
+    require_tile(T)
+    require_channels(channels)
+    require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
+    require((threshold is None) == (grad_threshold is None), "grad_threshold goes with threshold")
+    cdef const float *x_ptr = rows_of(x, shape, "x", &x_row)
+    cdef const float *grad_ptr = rows_of(grad_out, shape, "grad_out", &grad_row)
+    cdef float *in_ptr = rows_of(grad_in, shape, "grad_in", &in_row, True)
+    cdef const float *gate_ptr = floats(gate, (T, T, channels), "gate")
+    cdef const float *threshold_ptr = floats(threshold, (T, T, channels), "threshold")
+    cdef float *dgate_ptr = floats(grad_gate, (T, T, channels), "grad_gate", True)
+    cdef float *dthreshold_ptr = floats(grad_threshold, (T, T, channels), "grad_threshold", True)
+    with nogil:
+        kernels.wht_tiles_backward(x_ptr, x_row, grad_ptr, grad_row, in_ptr, in_row, rows, width,
+                                   channels, T, gate_ptr, threshold_ptr, dgate_ptr, dthreshold_ptr)
+
+
+# --- training -------------------------------------------------------------------------------
+
+def wht_gate_forward(x, gate, threshold, out, isa=None):
+    """``out = WHT(shrink(gate * WHT(x), threshold)) / T^2`` over the T x T tiles of a batch.
+
+    Parameters
+    ----------
+    x, out : (N, H, W, C) float32, C-contiguous, C a multiple of 16; out may be x.
+    gate : (T, T, C) float32, T = 4, 8 or 16, not divided by T^2 (1 passes everything).
+    threshold : (T, T, C) float32 >= 0, not divided by T^2, or None.
+
+    Notes
+    -----
+    The GIL is released and no thread is started: split the batch to use several cores. Tiles are
+    aligned to the origin and filled with zeros where they stick out.
+    """
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int N, H, W, C, T = len(gate)
+    N, H, W, C = shape = x.shape
+    require_tile(T)
+    require_channels(C)
+    require(N > 0 and H > 0 and W > 0, "need at least one pixel")
+    cdef const float *x_ptr = floats(x, shape, "x")
+    cdef float *out_ptr = floats(out, shape, "out", True)
+    floats(gate, (T, T, C), "gate")
+    floats(threshold, (T, T, C), "threshold")
+    scale = np.float32(1 / T**2)
+    folded_gate = gate * scale
+    folded_threshold = None if threshold is None else threshold * scale
+    cdef const float *gate_ptr = floats(folded_gate, (T, T, C), "gate")
+    cdef const float *threshold_ptr = floats(folded_threshold, (T, T, C), "threshold")
+    cdef ptrdiff_t n, y, i, row = <ptrdiff_t>W * C, tile_rows = (H + T - 1) // T
+    with nogil:
+        for n in range(N):
+            for i in range(tile_rows):
+                y = i * T
+                kernels.wht_tiles(x_ptr + (n * H + y) * row, row, out_ptr + (n * H + y) * row, row,
+                                  <int>min(T, H - y), W, C, T, gate_ptr, threshold_ptr)
+
+
+def wht_gate_backward(x, grad_out, gate, threshold, grad_in, grad_gate, grad_threshold, isa=None):
+    """Gradients of `wht_gate_forward` for the same x, gate and threshold.
+
+    Parameters
+    ----------
+    x, grad_out : (N, H, W, C) float32, C-contiguous.
+    grad_in : (N, H, W, C) float32, written; may be grad_out.
+    grad_gate, grad_threshold : (T, T, C) float32, *added to*; grad_threshold is None where
+        threshold is.
+    """
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int N, H, W, C, T = len(gate)
+    N, H, W, C = shape = x.shape
+    require_tile(T)
+    require_channels(C)
+    require(N > 0 and H > 0 and W > 0, "need at least one pixel")
+    require((threshold is None) == (grad_threshold is None), "grad_threshold goes with threshold")
+    cdef const float *x_ptr = floats(x, shape, "x")
+    cdef const float *grad_ptr = floats(grad_out, shape, "grad_out")
+    cdef float *in_ptr = floats(grad_in, shape, "grad_in", True)
+    floats(gate, (T, T, C), "gate")
+    floats(threshold, (T, T, C), "threshold")
+    floats(grad_gate, (T, T, C), "grad_gate", True)
+    floats(grad_threshold, (T, T, C), "grad_threshold", True)
+    scale = np.float32(1 / T**2)
+    folded_gate, dgate = gate * scale, np.zeros_like(gate)
+    folded_threshold = None if threshold is None else threshold * scale
+    dthreshold = None if threshold is None else np.zeros_like(gate)
+    cdef const float *gate_ptr = floats(folded_gate, (T, T, C), "gate")
+    cdef const float *threshold_ptr = floats(folded_threshold, (T, T, C), "threshold")
+    cdef float *dgate_ptr = floats(dgate, (T, T, C), "grad_gate", True)
+    cdef float *dthreshold_ptr = floats(dthreshold, (T, T, C), "grad_threshold", True)
+    cdef ptrdiff_t n, y, i, row = <ptrdiff_t>W * C, tile_rows = (H + T - 1) // T
+    with nogil:
+        for n in range(N):
+            for i in range(tile_rows):
+                y = i * T
+                kernels.wht_tiles_backward(x_ptr + (n * H + y) * row, row, grad_ptr + (n * H + y) * row,
+                                           row, in_ptr + (n * H + y) * row, row, <int>min(T, H - y), W,
+                                           C, T, gate_ptr, threshold_ptr, dgate_ptr, dthreshold_ptr)
+    grad_gate += dgate * scale
+    if threshold is not None:
+        grad_threshold += dthreshold * scale

@@ -1,0 +1,26 @@
+/* All kernels of one level. Included once by each level_<isa>.c after its vector layer, with
+ * LEVEL_NAME defined: everything here is static, the table at the end is what leaves the file. */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "zenith.h"
+
+#if defined(__GNUC__)
+#define ZN_INLINE inline __attribute__((always_inline))
+#elif defined(_MSC_VER)
+#define ZN_INLINE __forceinline
+#else
+#define ZN_INLINE inline
+#endif
+
+#include "depthwise.inc.h"
+#include "hadamard.inc.h"
+
+static const zn_kernels level_kernels = {
+    .name = LEVEL_NAME,
+    .depthwise = depthwise,
+    .wht_tiles = wht_tiles,
+    .wht_tiles_separable = wht_tiles_separable,
+    .wht_tiles_backward = wht_tiles_backward,
+};

@@ -1,0 +1,120 @@
+/* Vector layer, generic level: four lanes in plain C.
+ *
+ * A level is a type `vf` of VL float lanes and the functions below; the algorithms use nothing
+ * else. GCC and Clang map the vector type to SSE2 or NEON; other compilers loop.
+ *
+ * v_max(a, b) is a > b ? a : b and v_min(a, b) is a < b ? a : b in every lane, with these exact
+ * rules for NaN and signed zeros on every level: with the constant first, NaN passes through.
+ */
+#ifndef ZENITH_VECTOR_GENERIC_H
+#define ZENITH_VECTOR_GENERIC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define VL 4
+#define GEMM_ROWS 2   /* pixels of a micro-kernel */
+#define GEMM_VECTORS 4 /* columns of a micro-kernel, in vectors */
+
+#if defined(__GNUC__)
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vf_mask __attribute__((vector_size(16)));
+
+static inline vf v_set1(float x) { return (vf){x, x, x, x}; }
+static inline vf v_add(vf a, vf b) { return a + b; }
+static inline vf v_sub(vf a, vf b) { return a - b; }
+static inline vf v_mul(vf a, vf b) { return a * b; }
+static inline vf v_div(vf a, vf b) { return a / b; }
+static inline vf v_pick(vf_mask mask, vf a, vf b)
+{
+    return (vf)((mask & (vf_mask)a) | (~mask & (vf_mask)b));
+}
+static inline vf v_max(vf a, vf b) { return v_pick(a > b, a, b); }
+static inline vf v_min(vf a, vf b) { return v_pick(a < b, a, b); }
+/* a > b ? c : 0 */
+static inline vf v_where_greater(vf a, vf b, vf c) { return v_pick(a > b, c, v_set1(0)); }
+#else
+typedef struct { float lane[VL]; } vf;
+#define V_EACH(expression) \
+    do { \
+        vf r; \
+        for (int i = 0; i < VL; i++) \
+            r.lane[i] = (expression); \
+        return r; \
+    } while (0)
+static inline vf v_set1(float x) { V_EACH(x); }
+static inline vf v_add(vf a, vf b) { V_EACH(a.lane[i] + b.lane[i]); }
+static inline vf v_sub(vf a, vf b) { V_EACH(a.lane[i] - b.lane[i]); }
+static inline vf v_mul(vf a, vf b) { V_EACH(a.lane[i] * b.lane[i]); }
+static inline vf v_div(vf a, vf b) { V_EACH(a.lane[i] / b.lane[i]); }
+static inline vf v_max(vf a, vf b) { V_EACH(a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]); }
+static inline vf v_min(vf a, vf b) { V_EACH(a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]); }
+static inline vf v_where_greater(vf a, vf b, vf c)
+{
+    V_EACH(a.lane[i] > b.lane[i] ? c.lane[i] : 0.0f);
+}
+#endif
+
+static inline vf v_load(const float *p)
+{
+    vf a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+static inline void v_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
+
+/* a * b + c, rounded twice at this level */
+static inline vf v_fma(vf a, vf b, vf c) { return v_add(v_mul(a, b), c); }
+
+/* In-register stages of a Walsh-Hadamard transform: lane i meets lane i ^ h for h = 1 .. VL / 2. */
+static inline vf v_hadamard(vf a)
+{
+    float x[VL], y[VL];
+    v_store(x, a);
+    y[0] = x[0] + x[1];
+    y[1] = x[0] - x[1];
+    y[2] = x[2] + x[3];
+    y[3] = x[2] - x[3];
+    x[0] = y[0] + y[2];
+    x[1] = y[1] + y[3];
+    x[2] = y[0] - y[2];
+    x[3] = y[1] - y[3];
+    return v_load(x);
+}
+
+/* VL integers to floats, and floats in [0, 2^16) to the nearest integers (ties to even). */
+static inline vf v_from_u8(const uint8_t *p)
+{
+    float x[VL];
+    for (int i = 0; i < VL; i++)
+        x[i] = (float)p[i];
+    return v_load(x);
+}
+static inline vf v_from_u16(const uint16_t *p)
+{
+    float x[VL];
+    for (int i = 0; i < VL; i++)
+        x[i] = (float)p[i];
+    return v_load(x);
+}
+static inline vf v_round(vf a)
+{
+    vf magic = v_set1(8388608.0f); /* 2^23: the sum has no bits left for a fraction */
+    return v_sub(v_add(a, magic), magic);
+}
+static inline void v_to_u8(uint8_t *p, vf a)
+{
+    float x[VL];
+    v_store(x, v_round(a));
+    for (int i = 0; i < VL; i++)
+        p[i] = (uint8_t)x[i];
+}
+static inline void v_to_u16(uint16_t *p, vf a)
+{
+    float x[VL];
+    v_store(x, v_round(a));
+    for (int i = 0; i < VL; i++)
+        p[i] = (uint16_t)x[i];
+}
+
+#endif

@@ -1,0 +1,130 @@
+"""Extension modules of zenith-ae; all other metadata is in pyproject.toml.
+
+The kernels are written once (`kernels.inc.h`) and compiled once per instruction-set level, each
+through its own small file `level_<isa>.c` with its own compiler flags. Nothing else gets these
+flags: code that runs before the CPU was asked must run on every CPU. The objects are compiled
+once and linked into each extension module that needs them.
+
+Environment variables
+---------------------
+ZENITH_WERROR=1    -Wall -Wextra -Werror for all hand-written C.
+ZENITH_SANITIZE=1  AddressSanitizer and UndefinedBehaviorSanitizer in everything. To use it:
+                       ZENITH_SANITIZE=1 pip install -e . --no-build-isolation
+                       LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
+                       ASAN_OPTIONS=detect_leaks=0 python -m pytest tests/test_kernels.py
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+
+FOLDER = Path("_kernels_cython")
+C_FOLDER = FOLDER / "c"
+HEADERS = sorted(str(path) for path in C_FOLDER.glob("*.h"))
+
+X86 = platform.machine().lower() in {"x86_64", "amd64"}
+MSVC = sys.platform == "win32" and "mingw" not in platform.python_compiler().lower()
+
+# level -> flags of its file; on other machines these levels compile to "not available"
+GNU_FLAGS = {
+    "generic": [],
+    "avx2": ["-mavx2", "-mfma"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
+}
+MSVC_FLAGS = {"generic": [], "avx2": ["/arch:AVX2"], "avx512": ["/arch:AVX512"]}
+
+# Contraction is off because a product and a sum must round the same way wherever they stand;
+# where a fused multiply-add is wanted, the vector layer says so.
+COMMON_FLAGS = ["/O2", "/std:c11"] if MSVC else ["-O3", "-std=c11", "-ffp-contract=off"]
+SANITIZER_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"]
+
+
+def enabled(variable: str) -> bool:
+    return os.environ.get(variable, "0").lower() not in {"", "0", "no", "off", "false"}
+
+
+def isa_flags(source: Path) -> list[str]:
+    """Compiler flags of ``level_<isa>.c``; of any other file, none."""
+    if not X86 or not source.stem.startswith("level_"):
+        return []
+    flags = (MSVC_FLAGS if MSVC else GNU_FLAGS)[source.stem.removeprefix("level_")]
+    if sys.platform == "darwin":  # a universal build compiles for arm64 in the same command
+        return [part for flag in flags for part in ("-Xarch_x86_64", flag)]
+    return flags
+
+
+def own_c_flags() -> list[str]:
+    flags = list(COMMON_FLAGS)
+    if enabled("ZENITH_WERROR"):
+        flags += ["/W4", "/WX"] if MSVC else ["-Wall", "-Wextra", "-Werror"]
+    if enabled("ZENITH_SANITIZE"):
+        flags += SANITIZER_FLAGS
+    return flags
+
+
+class BuildKernels(build_ext):
+    """build_ext that compiles the C files first, each with its own flags."""
+
+    def build_extensions(self) -> None:
+        objects: dict[str, list[str]] = {}
+        for extension in self.extensions:
+            for source in extension.c_files:
+                if str(source) not in objects:
+                    objects[str(source)] = self.compiler.compile(
+                        [str(source)],
+                        output_dir=self.build_temp,
+                        include_dirs=[str(C_FOLDER)],
+                        extra_postargs=own_c_flags() + isa_flags(source),
+                        depends=HEADERS,
+                    )
+            extension.extra_objects = [o for source in extension.c_files for o in objects[str(source)]]
+        super().build_extensions()
+
+
+def extension(name: str, c_files: list[Path]) -> Extension:
+    sanitize = SANITIZER_FLAGS if enabled("ZENITH_SANITIZE") else []
+    threads = [] if MSVC else ["-pthread"]
+    made = Extension(
+        f"zenith_ae._kernels.{name}",
+        [str(FOLDER / f"{name}.pyx")],
+        include_dirs=[str(C_FOLDER)],
+        depends=HEADERS + [str(path) for path in c_files],
+        extra_compile_args=list(sanitize),
+        extra_link_args=[*threads, *sanitize],
+    )
+    made.c_files = c_files
+    return made
+
+
+kernels = sorted(C_FOLDER.glob("level_*.c")) + [C_FOLDER / "dispatch.c"]
+extensions = [extension("_ops", kernels)]
+if (FOLDER / "_plan.pyx").exists():
+    extensions.append(extension("_plan", sorted(C_FOLDER.glob("*.c"))))
+
+modules = cythonize(
+    extensions,
+    build_dir="build/cython",
+    include_path=[str(FOLDER)],  # for zenith.pxd
+    language_level=3,
+    compiler_directives={"boundscheck": False, "wraparound": False, "embedsignature": True},
+)
+for module, declared in zip(modules, extensions, strict=True):
+    module.c_files = declared.c_files
+
+setup(
+    packages=[
+        *find_packages(include=["zenith_ae", "zenith_ae.*"]),
+        "zenith_ae.app",  # from app/, and so on: see package-dir in pyproject.toml
+        "zenith_ae._kernels",
+        "zenith_ae._weights",
+    ],
+    ext_modules=modules,
+    cmdclass={"build_ext": BuildKernels},
+)
