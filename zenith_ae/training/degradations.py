@@ -1,0 +1,410 @@
+"""Degradations for training a denoiser, and the noise-level maps that it is told.
+
+Every function takes clean pictures, float32 (N, H, W, 3) sRGB in [0, 1], and a generator, and
+returns ``(degraded, sigma)``: float32 (N, H, W, 3) and (N, H, W). ``sigma`` is a standard
+deviation in units of [0, 1]: exact for Gaussian noise, elsewhere the local root mean square of
+what was done to the picture (`local_rms`). Gaussian noise is not clipped, as is usual for
+CBSD68; degradations that imitate a file are.
+
+The camera model adds the *noise* of a sensor after the linear steps of its pipeline (white
+balance, mosaic, colour matrix, noise reduction), not the pipeline's blur: the clean picture
+stays the target, and what the network learns to remove is the correlated noise.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+__all__ = [
+    "Mixture",
+    "blur",
+    "camera",
+    "from_linear",
+    "gaussian",
+    "jpeg",
+    "local_rms",
+    "poisson_gaussian",
+    "salt_and_pepper",
+    "smooth_map",
+    "to_linear",
+]
+
+Pair = tuple[np.ndarray, np.ndarray]
+Range = tuple[float, float]
+
+RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
+
+
+def to_linear(x: np.ndarray) -> np.ndarray:
+    """Inverse of the sRGB transfer curve (IEC 61966-2-1)."""
+    return np.where(x <= 0.04045, x / 12.92, ((np.maximum(x, 0) + 0.055) / 1.055) ** 2.4).astype(np.float32)
+
+
+def from_linear(x: np.ndarray) -> np.ndarray:
+    """The sRGB transfer curve (IEC 61966-2-1)."""
+    return np.where(x <= 0.0031308, x * 12.92, 1.055 * np.maximum(x, 0) ** (1 / 2.4) - 0.055).astype(
+        np.float32
+    )
+
+
+def local_rms(error: np.ndarray, window: int = RMS_WINDOW) -> np.ndarray:
+    """Root mean square of an (N, H, W, C) error over channels and a square window, (N, H, W).
+
+    The error is continued by reflection beyond the border.
+    """
+    energy = np.mean(error.astype(np.float64) ** 2, axis=3)
+    half = window // 2
+    for axis in (1, 2):
+        widths = [(0, 0)] * 3
+        widths[axis] = (half + 1, half)
+        total = np.cumsum(np.pad(energy, widths, mode="reflect"), axis=axis)
+        n = energy.shape[axis]
+        ends = np.arange(n) + 2 * half + 1
+        energy = (total.take(ends, axis) - total.take(ends - 2 * half - 1, axis)) / (2 * half + 1)
+    return np.sqrt(np.maximum(energy, 0)).astype(np.float32)
+
+
+def smooth_map(rng: np.random.Generator, height: int, width: int, low: float, high: float) -> np.ndarray:
+    """A smooth random (height, width) map: 4 x 4 values in [low, high], interpolated linearly."""
+    knots = rng.uniform(low, high, (4, 4)).astype(np.float32)
+    rows, columns = (_interpolation(n, 4) for n in (height, width))
+    return rows @ knots @ columns.T
+
+
+def _interpolation(length: int, knots: int) -> np.ndarray:
+    position = np.linspace(0, knots - 1, length, dtype=np.float32)
+    return np.maximum(0, 1 - np.abs(position[:, None] - np.arange(knots, dtype=np.float32)))
+
+
+def gaussian(clean: np.ndarray, rng: np.random.Generator, sigma: float | np.ndarray) -> Pair:
+    """White Gaussian noise, not clipped; ``sigma`` is a number or broadcasts to (N, H, W)."""
+    level = np.broadcast_to(np.asarray(sigma, np.float32), clean.shape[:3])
+    noise = rng.standard_normal(clean.shape, dtype=np.float32)
+    noise *= level[..., None]
+    noise += clean
+    return noise, level.copy()
+
+
+def poisson_gaussian(
+    clean: np.ndarray,
+    rng: np.random.Generator,
+    gain: float,
+    read: float,
+    balance: tuple[float, float, float] = (1.0, 1.0, 1.0),
+) -> Pair:
+    """Photon and read noise of a sensor, independent in every sample, in linear light.
+
+    A channel records y = gain * Poisson(x / gain) + read * N(0, 1) of the linear light
+    x = linear / balance; the white balance multiplies it back, and the result is clipped.
+
+    Parameters
+    ----------
+    gain
+        Signal per photo-electron; the full scale holds 1 / gain of them. Positive.
+    read
+        Standard deviation of the read noise, in the sensor's units.
+    balance
+        White-balance gains of R, G, B.
+    """
+    gains = np.asarray(balance, np.float32)
+    raw = to_linear(clean) / gains
+    counts = rng.poisson(raw / gain).astype(np.float32)
+    raw = counts * np.float32(gain) + np.float32(read) * rng.standard_normal(clean.shape, dtype=np.float32)
+    degraded = from_linear(np.clip(raw * gains, 0, 1))
+    return degraded, local_rms(degraded - clean)
+
+
+def salt_and_pepper(
+    clean: np.ndarray, rng: np.random.Generator, fraction: float, per_channel: bool = False
+) -> Pair:
+    """Shot noise: this fraction of the pixels (or of the samples) becomes 0 or 1, evenly."""
+    shape = clean.shape if per_channel else (*clean.shape[:3], 1)
+    draw = rng.random(shape, dtype=np.float32)
+    degraded = np.where(draw < fraction / 2, np.float32(0), clean)
+    degraded = np.where((draw >= fraction / 2) & (draw < fraction), np.float32(1), degraded)
+    return degraded, local_rms(degraded - clean)
+
+
+def blur(
+    clean: np.ndarray, rng: np.random.Generator, radius: float | None = None, noise: float = 0.0
+) -> Pair:
+    """Blur with a Gaussian of standard deviation ``radius`` (None: the 3x3 box), then noise."""
+    kernel = np.full(3, 1 / 3, np.float32) if radius is None else _gaussian_kernel(radius)
+    degraded = _separable(clean, kernel)
+    if noise:
+        degraded = degraded + np.float32(noise) * rng.standard_normal(clean.shape, dtype=np.float32)
+    return degraded, local_rms(degraded - clean)
+
+
+def jpeg(clean: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool = True) -> Pair:
+    """Store as 8-bit JPEG and read back, with the 8x8 block grid at a random offset."""
+    degraded = np.empty_like(clean)
+    for k, picture in enumerate(clean):
+        top, left = (int(v) for v in rng.integers(0, 8, 2))
+        shifted = np.pad(picture, ((top, 0), (left, 0), (0, 0)), mode="reflect")
+        stream = io.BytesIO()
+        pixels = np.clip(shifted * 255 + 0.5, 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(stream, "JPEG", quality=quality, subsampling=2 if subsample else 0)
+        with Image.open(stream) as image:
+            degraded[k] = np.asarray(image)[top:, left:] / np.float32(255)
+    return degraded, local_rms(degraded - clean)
+
+
+def camera(
+    clean: np.ndarray,
+    rng: np.random.Generator,
+    strength: float,
+    quality: int | None = None,
+    *,
+    read_share: float = 0.005,
+    contrast: float = 1.0,
+    balance: tuple[float, float, float] = (2.0, 1.0, 1.6),
+    saturation: float = 0.3,
+    luma_blur: float = 0.0,
+    chroma_blur: float = 0.0,
+    reduced: bool = False,
+) -> Pair:
+    """The noise of a developed photograph.
+
+    Poisson-Gaussian noise in linear light, on a Bayer mosaic interpolated bilinearly (so
+    neighbours are correlated), through white balance and colour matrix (so channels are), through
+    a noise reduction that blurs it, through the tone curve (so it depends on brightness), clipped,
+    rounded to 8 bits and stored as JPEG.
+
+    Parameters
+    ----------
+    strength
+        Root mean square of the noise in each finished picture, before clipping and JPEG.
+    quality
+        JPEG quality, or None to round to 8 bits only.
+    read_share
+        Variance of the read noise over that of the photon noise at full scale.
+    contrast
+        Exponent of the logistic tone curve over the sRGB curve; 1 is none.
+    balance, saturation
+        White-balance gains; how far the colour matrix pushes away from grey.
+    luma_blur, chroma_blur
+        Standard deviation in pixels of the blur of the noise's brightness and colour.
+    reduced
+        The photograph was reduced to half its size: finer, less correlated noise.
+    """
+    linear = to_linear(_logistic(clean, 1 / contrast))
+    gains = np.asarray(balance, np.float32)
+    matrix = ((1 + saturation) * np.eye(3) - saturation / 3).astype(np.float32)  # white stays white
+    raw = np.maximum(linear @ np.linalg.inv(matrix).T, 0) / gains
+    if reduced:
+        raw = raw.repeat(2, axis=1).repeat(2, axis=2)
+    noise = np.sqrt(raw + np.float32(read_share)) * rng.standard_normal(raw.shape, dtype=np.float32)
+    noise = _through_mosaic(noise, int(rng.integers(4)))
+    if reduced:
+        n, h, w, _ = noise.shape
+        noise = noise.reshape(n, h // 2, 2, w // 2, 2, 3).mean(axis=(2, 4))
+    noise = (noise * gains) @ matrix.T
+    if luma_blur or chroma_blur:
+        luma = noise.mean(axis=3, keepdims=True)
+        noise = _separable(noise - luma, _gaussian_kernel(chroma_blur))
+        noise += _separable(luma, _gaussian_kernel(luma_blur))
+    # The noise is scaled to the asked strength through the slope of the tone curve.
+    step = np.float32(1e-3)
+    slope = (_develop(linear + step, contrast) - _develop(np.maximum(linear - step, 0), contrast)) / (
+        step + np.minimum(linear, step)
+    )
+    rms = np.sqrt(np.mean((noise * slope) ** 2, axis=(1, 2, 3), keepdims=True))
+    degraded = _develop(
+        np.clip(linear + noise * (np.float32(strength) / np.maximum(rms, 1e-8)), 0, 1), contrast
+    )
+    degraded = np.round(np.clip(degraded, 0, 1) * 255) / np.float32(255)
+    if quality is not None:
+        return _against(jpeg(degraded, rng, quality, subsample=bool(rng.integers(2)))[0], clean)
+    return _against(degraded, clean)
+
+
+def _against(degraded: np.ndarray, clean: np.ndarray) -> Pair:
+    return degraded, local_rms(degraded - clean)
+
+
+def _logistic(x: np.ndarray, exponent: float) -> np.ndarray:
+    """An S-shaped tone curve on [0, 1]; the inverse has the exponent 1 / exponent."""
+    if exponent == 1:
+        return x
+    x = np.clip(x, 0, 1)
+    up, down = x**exponent, (1 - x) ** exponent
+    return up / (up + down)
+
+
+def _develop(linear: np.ndarray, contrast: float) -> np.ndarray:
+    return _logistic(from_linear(linear), contrast)
+
+
+def _through_mosaic(values: np.ndarray, phase: int) -> np.ndarray:
+    """Sample (N, H, W, 3) on an RGGB mosaic with one of 4 origins, and interpolate bilinearly."""
+    top, left = phase >> 1, phase & 1
+    masked = np.zeros_like(values)
+    masked[:, top::2, left::2, 0] = values[:, top::2, left::2, 0]
+    masked[:, top::2, 1 - left :: 2, 1] = values[:, top::2, 1 - left :: 2, 1]
+    masked[:, 1 - top :: 2, left::2, 1] = values[:, 1 - top :: 2, left::2, 1]
+    masked[:, 1 - top :: 2, 1 - left :: 2, 2] = values[:, 1 - top :: 2, 1 - left :: 2, 2]
+    # Reflection keeps the parity of the mosaic. Red and blue want [1 2 1]^T [1 2 1] / 4; green,
+    # present at every other pixel, the mean of its 4 neighbours where it is missing.
+    kernel = np.array([0.5, 1, 0.5], np.float32)
+    result = _separable(masked, kernel)
+    padded = np.pad(masked[..., 1], ((0, 0), (1, 1), (1, 1)), mode="reflect")
+    cross = padded[:, :-2, 1:-1] + padded[:, 2:, 1:-1] + padded[:, 1:-1, :-2] + padded[:, 1:-1, 2:]
+    result[..., 1] = masked[..., 1] + cross / 4
+    return result
+
+
+def _gaussian_kernel(radius: float) -> np.ndarray:
+    if radius <= 0:
+        return np.ones(1, np.float32)
+    half = max(1, int(np.ceil(3 * radius)))
+    taps = np.exp(-0.5 * (np.arange(-half, half + 1) / radius) ** 2)
+    return (taps / taps.sum()).astype(np.float32)
+
+
+def _separable(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """Convolve the rows and columns of (N, H, W, C) with a symmetric kernel, reflecting at borders."""
+    half = len(kernel) // 2
+    for axis in (1, 2):
+        widths = [(0, 0)] * 4
+        widths[axis] = (half, half)
+        padded = np.pad(x, widths, mode="reflect")
+        window = [slice(None)] * 4
+        result = np.zeros_like(x)
+        for i, tap in enumerate(kernel):
+            window[axis] = slice(i, i + x.shape[axis])
+            result += tap * padded[tuple(window)]
+        x = result
+    return x
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How often each degradation is drawn, and how strong.
+
+    The first six fields are relative frequencies; ranges are uniform, or log-uniform where
+    named so. Strengths are in units of [0, 1].
+    """
+
+    gaussian: float = 0.72
+    camera: float = 0.16
+    poisson_gaussian: float = 0.05
+    salt_and_pepper: float = 0.04
+    blur: float = 0.03
+    jpeg: float = 0.0
+
+    sigma: Range = (0.0, 55 / 255)
+    varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
+    clipped: float = 0.15  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
+    camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
+    camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
+    photon_gain: Range = (5e-4, 3e-2)  # log-uniform
+    read_noise: Range = (5e-4, 1.5e-2)  # log-uniform
+    shot_fraction: Range = (0.005, 0.1)
+    blur_radius: Range = (0.4, 1.2)
+    blur_noise: Range = (0.0, 5 / 255)
+    quality: tuple[int, int] = (60, 95)
+
+    KINDS = ("gaussian", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg")
+
+    def __post_init__(self) -> None:
+        weights = [getattr(self, kind) for kind in self.KINDS]
+        if min(weights) < 0 or sum(weights) <= 0:
+            raise ValueError(f"frequencies must not be negative nor all zero, got {weights}")
+
+    def draw(self, rng: np.random.Generator, count: int) -> list[str]:
+        """Draw the kind of degradation for each of ``count`` pictures."""
+        weights = np.array([getattr(self, kind) for kind in self.KINDS], dtype=np.float64)
+        return [self.KINDS[k] for k in rng.choice(len(weights), count, p=weights / weights.sum())]
+
+    def sample(
+        self, batch: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Degrade each picture of a batch in its own way.
+
+        Parameters
+        ----------
+        batch
+            Clean pictures, uint8 (N, H, W, 3).
+
+        Returns
+        -------
+        (degraded, clean, sigma)
+            float32 (N, H, W, 3), (N, H, W, 3) in [0, 1], and (N, H, W) in units of [0, 1].
+        """
+        clean = batch.astype(np.float32)
+        clean *= np.float32(1 / 255)
+        degraded = np.empty_like(clean)
+        sigma = np.empty(clean.shape[:3], np.float32)
+        kinds = self.draw(rng, len(clean))
+        plain = [k for k, kind in enumerate(kinds) if kind == "gaussian"]
+        if plain:
+            degraded[plain], sigma[plain] = self._gaussian(clean[plain], rng)
+        one: dict[str, Callable[[np.ndarray, np.random.Generator], Pair]] = {
+            "camera": self._camera,
+            "poisson_gaussian": self._poisson_gaussian,
+            "salt_and_pepper": self._salt_and_pepper,
+            "blur": self._blur,
+            "jpeg": self._jpeg,
+        }
+        for k, kind in enumerate(kinds):
+            if kind != "gaussian":
+                degraded[k : k + 1], sigma[k : k + 1] = one[kind](clean[k : k + 1], rng)
+        return degraded, clean, sigma
+
+    def _gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        n, height, width, _ = clean.shape
+        level = np.empty((n, height, width), np.float32)
+        level[:] = rng.uniform(*self.sigma, n).astype(np.float32)[:, None, None]
+        for k in np.flatnonzero(rng.random(n) < self.varying):
+            level[k] = smooth_map(rng, height, width, *self.sigma)
+        degraded, level = gaussian(clean, rng, level)
+        for k in np.flatnonzero(rng.random(n) < self.clipped):
+            degraded[k] = np.round(np.clip(degraded[k], 0, 1) * 255) / np.float32(255)
+        return degraded, level
+
+    def _camera(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        return camera(
+            clean,
+            rng,
+            _log_uniform(rng, self.camera_strength),
+            self._quality(rng) if rng.random() < self.camera_jpeg else None,
+            read_share=_log_uniform(rng, (3e-4, 3e-2)),
+            contrast=rng.uniform(1.0, 1.4),
+            balance=_balance(rng),
+            saturation=rng.uniform(0.0, 0.8),
+            luma_blur=rng.uniform(0.3, 1.2) if rng.random() < 0.5 else 0.0,
+            chroma_blur=rng.uniform(0.3, 2.5) if rng.random() < 0.6 else 0.0,
+            reduced=rng.random() < 0.25,
+        )
+
+    def _poisson_gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        gain, read = _log_uniform(rng, self.photon_gain), _log_uniform(rng, self.read_noise)
+        return poisson_gaussian(clean, rng, gain, read, _balance(rng))
+
+    def _salt_and_pepper(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        return salt_and_pepper(clean, rng, rng.uniform(*self.shot_fraction), rng.random() < 0.5)
+
+    def _blur(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        radius = rng.uniform(*self.blur_radius) if rng.random() < 0.5 else None
+        return blur(clean, rng, radius, rng.uniform(*self.blur_noise))
+
+    def _jpeg(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        return jpeg(clean, rng, self._quality(rng), subsample=bool(rng.integers(2)))
+
+    def _quality(self, rng: np.random.Generator) -> int:
+        return int(rng.integers(self.quality[0], self.quality[1] + 1))
+
+
+def _log_uniform(rng: np.random.Generator, bounds: Range) -> float:
+    return float(np.exp(rng.uniform(*np.log(bounds))))
+
+
+def _balance(rng: np.random.Generator) -> tuple[float, float, float]:
+    """White-balance gains from tungsten to shade."""
+    return float(rng.uniform(1.2, 2.4)), 1.0, float(rng.uniform(1.2, 2.6))
