@@ -111,6 +111,57 @@ cdef int require_tile(ptrdiff_t T) except -1:
 
 # --- kernels --------------------------------------------------------------------------------
 
+def pack_gemm(weight):
+    """Pack a matrix for `gemm`: (columns, segments, depth) -> (panels, segments * depth, 16).
+
+    Columns are filled up with zeros to a multiple of 16; row k of a panel holds the weights of
+    its 16 columns for input k.
+    """
+    columns, segments, depth = weight.shape
+    panels = -(-columns // ZN_BLOCK)
+    padded = np.zeros((panels * ZN_BLOCK, segments * depth), np.float32)
+    padded[:columns] = weight.reshape(columns, segments * depth)
+    return np.ascontiguousarray(padded.reshape(panels, ZN_BLOCK, -1).swapaxes(1, 2))
+
+
+cdef int require_inside(array, ptrdiff_t start, ptrdiff_t step, ptrdiff_t pixels, offsets,
+                        ptrdiff_t length, str what) except -1:
+    """Every [start + offset + p * step, ... + length) for p < pixels lies in the flat array."""
+    first = start + int(offsets.min()) + min(0, (pixels - 1) * step)
+    last = start + int(offsets.max()) + max(0, (pixels - 1) * step) + length
+    return require(first >= 0 and last <= len(array), f"{what} would be used outside its bounds")
+
+
+def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, residual,
+         ptrdiff_t residual_pixel, out, ptrdiff_t out_pixel, block, int pixels, bint relu=False, isa=None):
+    """Matrix product over segments, see ``zn_gemm`` in ``c/zenith.h``.
+
+    a, residual and out are flat; segment and block are ``np.intp`` offsets into a and out; b is
+    packed by `pack_gemm`. bias (16 * panels,) and residual may be None.
+    """
+    cdef const zn_kernels *kernels = table(isa)
+    cdef zn_gemm g
+    panels, segments = len(block), len(segment)
+    require(pixels > 0 and depth > 0 and panels > 0, "need pixels, depth and columns")
+    require(0 < segments <= ZN_MAX_SEGMENTS, "need 1 to 64 segments")
+    g.a = floats(a, (a.size,), "a") + a_start
+    g.a_pixel, g.segments, g.depth, g.pixels, g.columns = a_pixel, segments, depth, pixels, panels * ZN_BLOCK
+    g.segment = <const ptrdiff_t *>address(segment, np.intp, (segments,), "segment")
+    g.b = floats(b, (panels, segments * depth, ZN_BLOCK), "b")
+    g.bias = floats(bias, (panels * ZN_BLOCK,), "bias")
+    g.residual, g.residual_pixel = NULL, residual_pixel
+    if residual is not None:
+        g.residual = floats(residual, (residual.size,), "residual")
+        require_inside(residual, 0, residual_pixel, pixels, np.zeros(1, np.intp), g.columns, "residual")
+    g.out, g.out_pixel = floats(out, (out.size,), "out", True), out_pixel
+    g.block = <const ptrdiff_t *>address(block, np.intp, (panels,), "block")
+    g.relu = relu
+    require_inside(a, a_start, a_pixel, pixels, segment, depth, "a")
+    require_inside(out, 0, out_pixel, pixels, block, ZN_BLOCK, "out")
+    with nogil:
+        kernels.gemm(&g)
+
+
 def depthwise(above, row, below, weight, bias, add, out, bint relu=False, isa=None):
     """Depthwise 3x3 on one row: rows (width, channels), weight (3, 3, channels), bias (channels,).
 
@@ -195,6 +246,122 @@ def wht_tiles_backward(x, grad_out, grad_in, gate, threshold, grad_gate, grad_th
     with nogil:
         kernels.wht_tiles_backward(x_ptr, x_row, grad_ptr, grad_row, in_ptr, in_row, rows, width,
                                    channels, T, gate_ptr, threshold_ptr, dgate_ptr, dthreshold_ptr)
+
+
+def fwht(x, isa=None):
+    """Walsh-Hadamard transform of each row of x (count, n), in place; n a power of two."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef ptrdiff_t count, n, stride
+    count, n = x.shape
+    require(n > 0 and n & (n - 1) == 0, "length must be a power of two")
+    cdef float *x_ptr = rows_of(x[:, :, None], (count, n, 1), "x", &stride, True)
+    with nogil:
+        kernels.fwht(x_ptr, stride, count, n)
+
+
+def relu(x, out, isa=None):
+    """max(x, 0) of flat arrays; out may be x."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef ptrdiff_t n = x.size
+    cdef const float *x_ptr = floats(x, (n,), "x")
+    cdef float *out_ptr = floats(out, (n,), "out", True)
+    with nogil:
+        kernels.relu(x_ptr, out_ptr, n)
+
+
+def soft_clamp(x, out, float limit, isa=None):
+    """tanh(x / limit) * limit of flat arrays; out may be x."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef ptrdiff_t n = x.size
+    require(limit > 0, "limit must be positive")
+    cdef const float *x_ptr = floats(x, (n,), "x")
+    cdef float *out_ptr = floats(out, (n,), "out", True)
+    with nogil:
+        kernels.soft_clamp(x_ptr, out_ptr, n, limit)
+
+
+def add(x, y, out, isa=None):
+    """x + y of flat arrays; out may be x or y."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef ptrdiff_t n = x.size
+    cdef const float *x_ptr = floats(x, (n,), "x")
+    cdef const float *y_ptr = floats(y, (n,), "y")
+    cdef float *out_ptr = floats(out, (n,), "out", True)
+    with nogil:
+        kernels.add(x_ptr, y_ptr, out_ptr, n)
+
+
+def channel_sums(x, sums, isa=None):
+    """Add sums and sums of squares of x (pixels, channels) to sums (2, channels) of float64."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int pixels, channels
+    pixels, channels = shape = x.shape
+    require_channels(channels)
+    cdef const float *x_ptr = floats(x, shape, "x")
+    cdef double *sums_ptr = <double *>address(sums, np.float64, (2, channels), "sums", True)
+    with nogil:
+        kernels.channel_sums(x_ptr, pixels, channels, sums_ptr)
+
+
+def scale_shift(x, scale, shift, out, bint relu=False, isa=None):
+    """x * scale + shift of x (pixels, channels) by channel; out may be x."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int pixels, channels
+    pixels, channels = shape = x.shape
+    require_channels(channels)
+    cdef const float *x_ptr = floats(x, shape, "x")
+    cdef const float *scale_ptr = floats(scale, (channels,), "scale")
+    cdef const float *shift_ptr = floats(shift, (channels,), "shift")
+    cdef float *out_ptr = floats(out, shape, "out", True)
+    with nogil:
+        kernels.scale_shift(x_ptr, scale_ptr, shift_ptr, out_ptr, pixels, channels, relu)
+
+
+cdef int picture_format(array) except -1:
+    formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
+    if not isinstance(array, np.ndarray) or array.dtype.name not in formats:
+        raise TypeError("a picture must be a numpy array of uint8, uint16 or float32")
+    require(array.size > 0 and array.flags.c_contiguous, "a picture must be contiguous and not empty")
+    return formats[array.dtype.name]
+
+
+def load_picture(picture, plane, int r, out, isa=None):
+    """One row of an unshuffled activation: up to r rows (rows, width, channels) to out (out_width, out_channels).
+
+    plane (rows, width) float32 is an additional last channel, or None.
+    """
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int rows, width, channels, out_width, out_channels, extra = plane is not None
+    cdef int format = picture_format(picture)
+    rows, width, channels = picture.shape
+    out_width, out_channels = out.shape
+    require(r > 0 and rows <= r and 0 < out_width, "need 1 to r rows and some output")
+    require(r * r * (channels + extra) <= out_channels <= 2048, "out has too few or too many channels")
+    cdef const void *picture_ptr = <const void *><size_t>picture.ctypes.data
+    cdef const float *plane_ptr = floats(plane, (rows, width), "plane")
+    cdef float *out_ptr = floats(out, (out_width, out_channels), "out", True)
+    cdef ptrdiff_t row_bytes = picture.strides[0]
+    with nogil:
+        kernels.load_picture(picture_ptr, row_bytes, format, channels, plane_ptr, width, extra, rows,
+                             width, r, out_ptr, out_width, out_channels)
+
+
+def store_picture(x, int r, picture, isa=None):
+    """Inverse of `load_picture`: x (x_width, x_channels) to up to r rows (rows, width, channels)."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int rows, width, channels, x_width, x_channels
+    cdef int format = picture_format(picture)
+    rows, width, channels = picture.shape
+    x_width, x_channels = x.shape
+    require(r > 0 and rows <= r and width <= x_width * r, "the picture is larger than x")
+    require(r * r * channels <= x_channels <= 2048, "x has too few or too many channels")
+    require(picture.flags.writeable, "picture is read-only")
+    cdef const float *x_ptr = floats(x, (x_width, x_channels), "x")
+    cdef void *picture_ptr = <void *><size_t>picture.ctypes.data
+    cdef ptrdiff_t row_bytes = picture.strides[0]
+    with nogil:
+        kernels.store_picture(x_ptr, x_width, x_channels, r, picture_ptr, row_bytes, format, channels,
+                              rows, width)
 
 
 # --- training -------------------------------------------------------------------------------

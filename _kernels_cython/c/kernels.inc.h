@@ -14,13 +14,25 @@
 #define ZN_INLINE inline
 #endif
 
+#include "gemm.inc.h"
 #include "depthwise.inc.h"
 #include "hadamard.inc.h"
+#include "elementwise.inc.h"
+#include "picture.inc.h"
 
 static const zn_kernels level_kernels = {
     .name = LEVEL_NAME,
+    .gemm = gemm,
     .depthwise = depthwise,
     .wht_tiles = wht_tiles,
     .wht_tiles_separable = wht_tiles_separable,
     .wht_tiles_backward = wht_tiles_backward,
+    .fwht = fwht,
+    .relu = relu,
+    .soft_clamp = soft_clamp,
+    .add = add,
+    .channel_sums = channel_sums,
+    .scale_shift = scale_shift,
+    .load_picture = load_picture,
+    .store_picture = store_picture,
 };

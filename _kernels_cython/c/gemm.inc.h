@@ -1,0 +1,123 @@
+/* Matrix product over segments, see zn_gemm in zenith.h. Part of kernels.inc.h.
+ *
+ * A micro-kernel holds GEMM_ROWS pixels x GEMM_VECTORS vectors of columns in registers and walks
+ * once over segments and depth: per step it loads the vectors of one packed row of b and
+ * broadcasts one float a pixel. Panels of b are the outer loop, so that a panel stays in cache
+ * while the pixels of a chunk stream past it. Each output is one chain of multiply-adds over s and
+ * k whatever the shape of the micro-kernel that computes it, so remainders change no bit. */
+
+#define GEMM_CHUNK 32768 /* floats of `a` per chunk of pixels: a part of L2 */
+#define GEMM_PANELS (GEMM_VECTORS * VL / ZN_BLOCK)
+
+#if GEMM_ROWS > 14
+#error "gemm_kernels lists 14 rows"
+#endif
+
+/* `pixel` is the first of `rows` pixels, `panel` the first of `panels` blocks of 16 columns. */
+static ZN_INLINE void gemm_micro(const int rows, const int panels, const zn_gemm *g, ptrdiff_t pixel,
+                                 ptrdiff_t panel)
+{
+    const int vectors = panels * ZN_BLOCK / VL;
+    const ptrdiff_t panel_size = (ptrdiff_t)g->segments * g->depth * ZN_BLOCK;
+    const ptrdiff_t a_pixel = g->a_pixel, depth = g->depth;
+    const float *a = g->a + pixel * a_pixel, *b = g->b + panel * panel_size;
+    vf sum[GEMM_ROWS][GEMM_VECTORS];
+
+    for (int v = 0; v < vectors; v++) {
+        vf start = g->bias ? v_load(g->bias + panel * ZN_BLOCK + v * VL) : v_set1(0);
+        for (int r = 0; r < rows; r++)
+            sum[r][v] = start;
+    }
+    for (int s = 0; s < g->segments; s++) {
+        const float *in = a + g->segment[s];
+        for (ptrdiff_t k = 0; k < depth; k++) {
+            vf column[GEMM_VECTORS];
+            for (int v = 0; v < vectors; v++)
+                column[v] = v_load(b + v * VL / ZN_BLOCK * panel_size + v * VL % ZN_BLOCK);
+            for (int r = 0; r < rows; r++) {
+                vf value = v_set1(in[r * a_pixel]);
+                for (int v = 0; v < vectors; v++)
+                    sum[r][v] = v_fma(value, column[v], sum[r][v]);
+            }
+            in++;
+            b += ZN_BLOCK;
+        }
+    }
+    for (int v = 0; v < vectors; v++) {
+        const int lane = v * VL % ZN_BLOCK;
+        float *out = g->out + pixel * g->out_pixel + g->block[panel + v * VL / ZN_BLOCK] + lane;
+        if (g->residual) {
+            const float *residual = g->residual + pixel * g->residual_pixel + panel * ZN_BLOCK + v * VL;
+            for (int r = 0; r < rows; r++)
+                sum[r][v] = v_add(sum[r][v], v_load(residual + r * g->residual_pixel));
+        }
+        for (int r = 0; r < rows; r++)
+            v_store(out + r * g->out_pixel, g->relu ? v_max(v_set1(0), sum[r][v]) : sum[r][v]);
+    }
+}
+
+#define GEMM_KERNEL(ROWS) \
+    static void gemm_##ROWS(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels) \
+    { \
+        if (panels == GEMM_PANELS) \
+            gemm_micro(ROWS <= GEMM_ROWS ? ROWS : 1, GEMM_PANELS, g, pixel, panel); \
+        else \
+            gemm_micro(ROWS <= GEMM_ROWS ? ROWS : 1, 1, g, pixel, panel); \
+    }
+
+GEMM_KERNEL(1)
+GEMM_KERNEL(2)
+#if GEMM_ROWS > 2
+GEMM_KERNEL(3)
+GEMM_KERNEL(4)
+GEMM_KERNEL(5)
+GEMM_KERNEL(6)
+#endif
+#if GEMM_ROWS > 6
+GEMM_KERNEL(7)
+GEMM_KERNEL(8)
+GEMM_KERNEL(9)
+GEMM_KERNEL(10)
+GEMM_KERNEL(11)
+GEMM_KERNEL(12)
+GEMM_KERNEL(13)
+GEMM_KERNEL(14)
+#endif
+
+typedef void gemm_kernel(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels);
+
+static gemm_kernel *const gemm_kernels[] = {
+    NULL, gemm_1, gemm_2,
+#if GEMM_ROWS > 2
+    gemm_3, gemm_4, gemm_5, gemm_6,
+#endif
+#if GEMM_ROWS > 6
+    gemm_7, gemm_8, gemm_9, gemm_10, gemm_11, gemm_12, gemm_13, gemm_14,
+#endif
+};
+
+static void gemm(const zn_gemm *g)
+{
+    const ptrdiff_t all_panels = g->columns / ZN_BLOCK;
+    const ptrdiff_t per_pixel = (ptrdiff_t)g->segments * g->depth;
+    ptrdiff_t chunk = GEMM_CHUNK / per_pixel / GEMM_ROWS * GEMM_ROWS;
+    if (chunk < 4 * GEMM_ROWS)
+        chunk = 4 * GEMM_ROWS;
+
+    for (ptrdiff_t begin = 0; begin < g->pixels; begin += chunk) {
+        const ptrdiff_t pixels = g->pixels - begin < chunk ? g->pixels - begin : chunk;
+        /* As few micro-kernels as possible, and those as even as possible: 8 pixels by kernels
+         * of up to 6 are 4 + 4, since the latency of few chains would make 6 + 2 slower. */
+        const ptrdiff_t kernels = (pixels + GEMM_ROWS - 1) / GEMM_ROWS;
+        const ptrdiff_t rows = pixels / kernels, longer = pixels % kernels;
+        for (ptrdiff_t panel = 0; panel < all_panels; panel += GEMM_PANELS) {
+            const int panels = all_panels - panel < GEMM_PANELS ? 1 : GEMM_PANELS;
+            ptrdiff_t pixel = begin;
+            for (ptrdiff_t i = 0; i < kernels; i++) {
+                const ptrdiff_t count = rows + (i < longer);
+                gemm_kernels[count](g, pixel, panel, panels);
+                pixel += count;
+            }
+        }
+    }
+}
