@@ -124,7 +124,7 @@ def _filter(maps: NDArray, vertical: NDArray, horizontal: NDArray) -> NDArray:
     """Separable correlation of (K, H, W) over the region where both windows fit."""
     for axis, window in ((1, vertical), (2, horizontal)):
         length = maps.shape[axis] - len(window) + 1
-        out = np.zeros(maps.shape[:axis] + (length,) + maps.shape[axis + 1 :])
+        out = np.zeros((*maps.shape[:axis], length, *maps.shape[axis + 1 :]))
         for i, weight in enumerate(window):
             part = maps[:, i : i + length] if axis == 1 else maps[:, :, i : i + length]
             out += weight * part

@@ -1,0 +1,303 @@
+"""The command ``zenith-ae``: calls zenith_ae, no mathematics here.
+
+Exit codes: 0 everything done (or skipped because it exists), 1 something failed, 2 wrong usage,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zenith_ae import __version__
+from zenith_ae.errors import LatentError, ZenithError
+
+from .batch import STDIO, Job, Kind
+from .session import Session, Sigma, common, facts, picture_kind, read, write, write_stdout
+
+if TYPE_CHECKING:
+    from zenith_ae.images import Picture
+    from zenith_ae.latents import LatentFile
+    from zenith_ae.pipelines import Autoencoder
+
+__all__ = ["cli", "main"]
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class LazyGroup(click.Group):
+    """A group some of whose commands live in modules that are imported when they are asked for."""
+
+    LAZY = {  # noqa: RUF012
+        "doctor": "zenith_ae.app.doctor",
+        "evaluate": "zenith_ae.training.cli",
+        "info": "zenith_ae.app.describe",
+        "models": "zenith_ae.app.describe",
+        "train": "zenith_ae.training.cli",
+    }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        own = super().list_commands(ctx)
+        return [*(name for name in self.commands if name in own), *self.LAZY]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in self.LAZY:
+            return getattr(import_module(self.LAZY[name]), name)
+        return super().get_command(ctx, name)
+
+
+@click.group(cls=LazyGroup, context_settings=CONTEXT)
+@click.version_option(__version__, prog_name="zenith-ae")
+def cli() -> None:
+    """Denoise pictures; encode them to latents and back.
+
+    \b
+    Examples:
+      zenith-ae denoise photo.jpg                 writes photo.denoised.jpg
+      zenith-ae denoise holiday/ -o clean/        a whole folder, tree kept
+      zenith-ae encode photo.png                  writes photo.latent.safetensors
+      zenith-ae doctor                            checks this installation
+    """
+
+
+@cli.command(context_settings=CONTEXT)
+@common("zenith-denoise", "the clean picture(s)")
+@click.option(
+    "--sigma",
+    type=Sigma(),
+    default="auto",
+    show_default=True,
+    help="Standard deviation of the noise in units of 0..255; auto estimates it everywhere.",
+)
+@click.option("--strength", type=click.FloatRange(0, 1), default=1.0, show_default=True,
+              help="How much of the noise to remove.")  # fmt: skip
+def denoise(**options: Any) -> int:
+    """Remove noise from pictures.
+
+    INPUT is a file, a folder (searched with its subfolders), a pattern such as 'shots/*.png', or
+    - for standard input. The result of photo.jpg is photo.denoised.jpg beside it, or below -o DIR.
+    Size, mode, bit depth, transparency, EXIF, ICC profile and resolution are kept.
+
+    \b
+    Examples:
+      zenith-ae denoise photo.jpg
+      zenith-ae denoise scans/ -o clean/ --strength 0.7
+      zenith-ae denoise noisy.png --sigma 25 -o clean.png
+      cat noisy.png | zenith-ae denoise - > clean.png
+    """
+    session = Session(picture_kind("denoised"), options, "denoiser")
+
+    def work(job: Job) -> dict[str, Any]:
+        picture = read(job.source)
+        model = session.load(options["model"])
+        pixels, sigma = picture.pixels[None], options["sigma"]
+        if sigma == "auto":
+            sigma = model.sigma_maps(pixels, picture.layout, options["tile"])
+            level = round(float(sigma.mean()), 2)
+        else:
+            level = sigma
+        clean = model.clean(pixels, picture.layout, sigma, options["strength"], options["tile"])
+        notes = picture.notes + write(picture.with_pixels(clean[0]), job.output)
+        return {"sentence": f"(sigma {level:g})", **facts(picture, model), "sigma": level, "notes": notes}
+
+    return session.run(work, "denoising")
+
+
+@cli.command(context_settings=CONTEXT)
+@common("zenith-taef2-lite", "the latents")
+@click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp16", show_default=True,
+              help="Number format in the file.")  # fmt: skip
+def encode(**options: Any) -> int:
+    """Encode pictures to latents: photo.jpg becomes photo.latent.safetensors.
+
+    The file holds the tensor `latents` (1, C, H/8, W/8), and the picture's size and mode. Alpha is
+    not encoded. INPUT is a file, a folder, a pattern or - for standard input.
+
+    \b
+    Examples:
+      zenith-ae encode photo.jpg
+      zenith-ae encode photos/ -o latents/ --dtype fp32
+    """
+    from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, write_latents
+
+    pictures = picture_kind("latent")
+    session = Session(Kind(pictures.suffixes, lambda name: Path(name).stem + SUFFIX), options)
+
+    def work(job: Job) -> dict[str, Any]:
+        picture = read(job.source)
+        model = session.load(options["model"])
+        z = model.encode(picture, options["tile"])
+        file = LatentFile(z, model.name, model.hash, picture.height, picture.width, picture.layout)
+        if job.output == STDIO:
+            write_stdout(encode_latents(file, options["dtype"]))
+        else:
+            write_latents(job.output, file, options["dtype"])
+        shape = list(z.shape)
+        return {
+            "sentence": f"{tuple(shape)}",
+            **facts(picture, model),
+            "shape": shape,
+            "notes": picture.notes,
+        }
+
+    return session.run(work, "encoding")
+
+
+@cli.command(context_settings=CONTEXT)
+@common(None, "the picture(s)")
+@click.option("--force", is_flag=True, help="Decode latents of another model (of the same latent space).")
+def decode(**options: Any) -> int:
+    """Decode latents to pictures of exactly the original size.
+
+    photo.latent.safetensors becomes photo.decoded.png; -o chooses another name or format. Grey
+    pictures come back grey. INPUT is a file, a folder, a pattern or - for standard input.
+
+    \b
+    Examples:
+      zenith-ae decode photo.latent.safetensors
+      zenith-ae decode photo.latent.safetensors --model my.safetensors -o photo.webp
+    """
+    from zenith_ae.latents import SUFFIX, parse_latents, read_latents
+
+    def rename(name: str) -> str:
+        return name.removesuffix(".safetensors").removesuffix(".latent") + ".decoded.png"
+
+    session = Session(Kind(frozenset({SUFFIX}), rename), options)
+
+    def work(job: Job) -> dict[str, Any]:
+        if job.source == STDIO:
+            file = parse_latents(sys.stdin.buffer.read(), "<stdin>")
+        else:
+            file = read_latents(job.source)
+        model = matching_model(session, job.source, file)
+        picture = decoded(model, file, options["tile"])
+        notes = write(picture, job.output)
+        return {"sentence": f"{file.width} x {file.height}", **facts(picture, model), "notes": notes}
+
+    return session.run(work, "decoding")
+
+
+def matching_model(session: Session, source: str, file: LatentFile) -> Autoencoder:
+    """The model to decode with: the one asked for, else the one that the latents name."""
+    from zenith_ae.weights import available_weights
+
+    asked = session.options["model"]
+    if asked is None and file.model not in available_weights():
+        raise LatentError(f"{source}: made by the model {file.model} ({file.weights}), which does not come "
+                          "with zenith-ae; give its weights with --model")  # fmt: skip
+    model = session.load(asked or file.model)
+    if model.hash != file.weights and not session.options["force"]:
+        made = f"made by {file.model} ({file.weights}), not by {model.name} ({model.hash})"
+        raise LatentError(f"{source}: {made}; give that model with --model, or --force")
+    return model
+
+
+def decoded(model: Autoencoder, file: LatentFile, tile: Any) -> Picture:
+    """The picture of a latent file; grey where the original was grey."""
+    import numpy as np
+
+    from zenith_ae.images import Picture
+
+    if len(file.latents) != 1:
+        raise LatentError(f"holds {len(file.latents)} pictures; the command line decodes one a file")
+    layout = "L" if file.mode in ("L", "LA") else "RGB"
+    channels = np.zeros((1, 1, 1, len(layout)), np.uint8)
+    like = np.broadcast_to(channels, (1, file.height, file.width, len(layout)))
+    return Picture(model.decode_like(file.latents, like, layout, tile)[0], layout, layout)
+
+
+@cli.command(context_settings=CONTEXT)
+@common("zenith-taef2-lite", "the decoded picture(s)")
+@click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp16", show_default=True,
+              help="Number format of the latents in between.")  # fmt: skip
+def roundtrip(**options: Any) -> int:
+    """Encode and decode pictures; write the result and print how close it is.
+
+    photo.png becomes photo.roundtrip.png. Printed are PSNR and SSIM of the colours, and the size of
+    the latents in bits per pixel. INPUT is a file, a folder, a pattern or - for standard input.
+
+    \b
+    Examples:
+      zenith-ae roundtrip photo.png
+      zenith-ae roundtrip photos/ -o out/ --json
+    """
+    session = Session(picture_kind("roundtrip"), options)
+
+    def work(job: Job) -> dict[str, Any]:
+        import numpy as np
+
+        from zenith_ae.batches import to_rgb
+        from zenith_ae.metrics import psnr, ssim
+
+        picture = read(job.source)
+        model = session.load(options["model"])
+        z = model.encode(picture, options["tile"])
+        if options["dtype"] == "fp16":
+            z = z.astype(np.float16).astype(np.float32)
+        pixels = picture.pixels[None]
+        result = model.decode_like(z, pixels, picture.layout, options["tile"])
+        before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
+        notes = picture.notes + write(picture.with_pixels(result[0]), job.output)
+        bits = 16 if options["dtype"] == "fp16" else 32
+        scores = {
+            "psnr": round(min(psnr(before, after), 999.0), 3),
+            "ssim": round(ssim(before, after), 5),
+            "bits_per_pixel": round(z.size * bits / (picture.width * picture.height), 3),
+        }
+        sentence = "PSNR {psnr:.2f} dB  SSIM {ssim:.4f}  {bits_per_pixel:g} bits per pixel".format(**scores)
+        return {"sentence": sentence, **facts(picture, model), **scores, "notes": notes}
+
+    return session.run(work, "round trip of")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line; every failure is one line on stderr and a code."""
+    # Let a polite kill remove temporary files too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        code = cli.main(arguments, prog_name="zenith-ae", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.UsageError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        complain(error.format_message())
+        return 1
+    except (click.Abort, KeyboardInterrupt):
+        complain("interrupted")
+        return 130
+    except ZenithError as error:
+        complain(" ".join(str(error).split()))
+        return 1
+    except BrokenPipeError:
+        # The reader has gone; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except MemoryError:
+        complain("not enough memory")
+        return 1
+    except Exception as error:
+        if os.environ.get("ZENITH_DEBUG"):
+            raise
+        text = " ".join(str(error).split())
+        complain(f"unexpected {type(error).__name__}: {text}; please report it (ZENITH_DEBUG=1 shows where)")
+        return 1
+
+
+def complain(text: str) -> None:
+    print(f"zenith-ae: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

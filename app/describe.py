@@ -1,0 +1,165 @@
+"""``zenith-ae models`` and ``zenith-ae info``: what there is and what a file holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from zenith_ae.errors import ZenithError
+
+__all__ = ["info", "models"]
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a model on standard output.")
+def models(as_json: bool) -> int:
+    """List the models that come with zenith-ae, and the architectures that can be trained.
+
+    \b
+    Examples:
+      zenith-ae models
+      zenith-ae models --json
+    """
+    from zenith_ae.models import zoo
+    from zenith_ae.weights import available_weights, load_weights
+
+    failed = False
+    shipped: list[dict[str, Any]] = []
+    for name, path in available_weights().items():
+        try:
+            weights = load_weights(path)
+            shipped.append(
+                {**summary(weights.config), "name": name, "weights": weights.hash, "shipped": True}
+            )
+        except ZenithError as error:
+            failed = True
+            click.echo(f"zenith-ae: {error}", err=True)
+    architectures = [{**summary(zoo.build(name)), "shipped": False} for name in zoo.ARCHITECTURES]
+    if as_json:
+        for model in shipped + architectures:
+            click.echo(json.dumps(model))
+    else:
+        table("Models with weights (for --model):", shipped)
+        click.echo()
+        table("Architectures (for zenith-ae train, or for weights of your own):", architectures)
+    return 1 if failed else 0
+
+
+def summary(config: Any) -> dict[str, Any]:
+    """Kind, size and cost of a config; the cost is that of all parts at 512 x 512 pixels."""
+    from zenith_ae.models.spec import mac_count, parameter_count
+
+    macs = {}
+    for part, layers in config.parts.items():
+        side = 512 // config.factor if part == "decoder" else 512
+        macs[part] = round(mac_count(layers, config.in_channels(part), side, side) / 1e9, 2)
+    return {
+        "name": config.name,
+        "kind": config.kind,
+        "latent_channels": config.latent_channels or None,
+        "parameters": sum(parameter_count(layers) for layers in config.parts.values()),
+        "gmacs_512": macs,
+        "description": config.description,
+    }
+
+
+def table(title: str, rows: list[dict[str, Any]]) -> None:
+    click.echo(title)
+    if not rows:
+        click.echo("  none")
+    for row in rows:
+        latents = f"{row['latent_channels']} ch" if row["latent_channels"] else "-"
+        size = f"{row['parameters'] / 1e6:.2f} M"
+        cost = " + ".join(f"{value:.2f}" for value in row["gmacs_512"].values())
+        click.echo(
+            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>15} GMAC  {row['description']}"
+        )
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def info(file: str, as_json: bool) -> int:
+    """Describe a picture, a latent file, or a model (its weights file, folder or name).
+
+    \b
+    Examples:
+      zenith-ae info photo.jpg
+      zenith-ae info photo.latent.safetensors
+      zenith-ae info zenith-denoise
+    """
+    facts = describe(file)
+    if as_json:
+        click.echo(json.dumps(facts))
+    else:
+        for key, value in facts.items():
+            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+            click.echo(f"{key.replace('_', ' '):<18}{text}")
+    return 0
+
+
+def describe(file: str) -> dict[str, Any]:
+    from zenith_ae.latents import latent_metadata
+
+    if os.path.isdir(file) or (not os.path.exists(file) and not os.path.splitext(file)[1]):
+        return model_facts(file)
+    if not file.lower().endswith((".safetensors", ".pth", ".pt")):
+        return picture_facts(file)
+    try:
+        with open(file, "rb") as stream:
+            head = stream.read(1 << 16)
+    except OSError:
+        return model_facts(file)  # which says what is wrong
+    return model_facts(file) if latent_metadata(head) is None else latent_facts(file)
+
+
+def picture_facts(file: str) -> dict[str, Any]:
+    from zenith_ae.images import read_picture
+
+    picture = read_picture(file)
+    return {
+        "file": file,
+        "kind": "picture",
+        "format": picture.format,
+        "width": picture.width,
+        "height": picture.height,
+        "mode": picture.mode,
+        "bits": picture.pixels.dtype.itemsize * 8,
+        "metadata": [key for key in ("icc_profile", "exif", "xmp", "dpi") if key in picture.metadata],
+        "notes": list(picture.notes),
+    }
+
+
+def latent_facts(file: str) -> dict[str, Any]:
+    from zenith_ae.latents import read_latents
+
+    latents = read_latents(file)
+    return {
+        "file": file,
+        "kind": "latents",
+        "model": latents.model,
+        "weights": latents.weights,
+        "shape": list(latents.latents.shape),
+        "width": latents.width,
+        "height": latents.height,
+        "mode": latents.mode,
+        "mean": round(float(latents.latents.mean()), 4),
+        "deviation": round(float(latents.latents.std()), 4),
+    }
+
+
+def model_facts(file: str) -> dict[str, Any]:
+    from zenith_ae.weights import load_weights
+
+    weights = load_weights(file)
+    facts = {"file": file, **summary(weights.config)}
+    facts["gmacs_512"] = [f"{part} {value}" for part, value in facts["gmacs_512"].items()]
+    own = {
+        key: value
+        for key, value in weights.metadata.items()
+        if key not in ("format", "format_version", "config")
+    }
+    return {**facts, "weights": weights.hash, **own}

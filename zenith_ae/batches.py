@@ -1,0 +1,176 @@
+"""What users pass as a picture, as one batch of NHWC pixels and back.
+
+Accepted are a `Picture`, a Pillow image, a path, an array (H, W), (H, W, C) or (N, H, W, C) of
+uint8, uint16 or floats in [0, 1], and a torch tensor (N, C, H, W) or (C, H, W) in [0, 1]. The
+channels say what they are: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ImageError
+
+__all__ = ["Batch", "as_batch", "colour_groups", "is_tensor", "tensor_like", "to_rgb"]
+
+_LAYOUTS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pictures of one size.
+
+    Attributes
+    ----------
+    pixels : (N, H, W, C) uint8, uint16 or float32.
+    layout : "L", "LA", "RGB", "RGBA" or "CMYK".
+    restore : pixels of the same shape and dtype -> the type, dtype and shape that came in.
+    """
+
+    pixels: NDArray
+    layout: str
+    restore: Callable[[NDArray], Any]
+
+
+def as_batch(image: Any) -> Batch:
+    """Any accepted picture as a `Batch`.
+
+    Raises
+    ------
+    ImageError
+        If it is none, has no pixels, or has values that are not finite or not in range.
+    """
+    if isinstance(image, (str, os.PathLike)):
+        from .images import read_picture, to_pil
+
+        picture = read_picture(image)
+        return Batch(picture.pixels[None], picture.layout, lambda new: to_pil(picture.with_pixels(new[0])))
+    if is_tensor(image):
+        return _from_tensor(image)
+    if isinstance(image, np.ndarray):
+        return _from_array(image)
+    if "PIL.Image" in sys.modules:
+        from PIL import Image
+
+        from .images import Picture, from_pil, to_pil
+
+        if isinstance(image, Picture):
+            return Batch(image.pixels[None], image.layout, lambda new: image.with_pixels(new[0]))
+        if isinstance(image, Image.Image):
+            picture = from_pil(image)
+
+            def restore(new: NDArray) -> Image.Image:
+                result = to_pil(picture.with_pixels(new[0]))
+                result.info = {k: v for k, v in image.info.items() if k != "transparency"}
+                return result
+
+            return Batch(picture.pixels[None], picture.layout, restore)
+    kind = type(image).__name__
+    raise ImageError(f"a picture must be a path, a Pillow image, a numpy array or a torch tensor, not {kind}")
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether ``value`` is a torch tensor; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
+
+
+def tensor_like(array: NDArray, like: Any) -> Any:
+    """An array as a torch tensor with the dtype and device of ``like``."""
+    torch = sys.modules["torch"]
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device=like.device, dtype=like.dtype)
+
+
+def _from_tensor(tensor: Any) -> Batch:
+    if not tensor.is_floating_point():
+        raise ImageError(f"a torch picture must be a float tensor in [0, 1], got {tensor.dtype}")
+    if tensor.ndim not in (3, 4) or tensor.shape[-3] not in _LAYOUTS:
+        shape = tuple(tensor.shape)
+        raise ImageError(
+            f"a torch picture must be (N, C, H, W) or (C, H, W) with 1 to 4 channels, got {shape}"
+        )
+    whole = tensor if tensor.ndim == 4 else tensor[None]
+    pixels = whole.detach().float().cpu().permute(0, 2, 3, 1).contiguous().numpy()
+
+    def restore(new: NDArray) -> Any:
+        result = tensor_like(new.transpose(0, 3, 1, 2), tensor)
+        return result if tensor.ndim == 4 else result[0]
+
+    return Batch(_check(pixels), _LAYOUTS[pixels.shape[3]], restore)
+
+
+def _from_array(array: NDArray) -> Batch:
+    whole = {2: array[None, ..., None], 3: array[None], 4: array}.get(array.ndim)
+    if whole is None or whole.shape[3] not in _LAYOUTS:
+        raise ImageError(
+            f"an array must be (H, W), (H, W, C) or (N, H, W, C) with 1 to 4 channels last, got {array.shape}"
+        )
+    if array.dtype.kind == "f":
+        pixels = whole.astype(np.float32, copy=False)
+    elif array.dtype in (np.uint8, np.uint16):
+        pixels = whole.astype(array.dtype.newbyteorder("="), copy=False)
+    else:
+        raise ImageError(
+            f"an array must be uint8, uint16 or float in [0, 1], got {array.dtype}; convert it first"
+        )
+    return Batch(
+        _check(np.ascontiguousarray(pixels)),
+        _LAYOUTS[whole.shape[3]],
+        lambda new: new.reshape(array.shape).astype(array.dtype, copy=False),
+    )
+
+
+def _check(pixels: NDArray) -> NDArray:
+    if not pixels.size:
+        raise ImageError(f"a picture must have pixels, got shape {pixels.shape}")
+    if pixels.dtype == np.float32:
+        from .images import check_floats
+
+        check_floats(pixels, "picture")
+    return pixels
+
+
+def colour_groups(layout: str) -> Iterator[tuple[slice, bool]]:
+    """The channels that go through a network together, and whether they are inks (inverted).
+
+    CMYK is two groups: the inks as inverted RGB, and black as inverted grey.
+    """
+    if layout == "CMYK":
+        yield slice(0, 3), True
+        yield slice(3, 4), True
+    else:
+        yield slice(0, 3 if layout.startswith("RGB") else 1), False
+
+
+def to_rgb(pixels: NDArray, layout: str) -> NDArray:
+    """(N, H, W, C) of any layout as contiguous (N, H, W, 3) of the same dtype; alpha is dropped."""
+    if layout == "CMYK":
+        # 8-bit only: what remains of the paper's white after black and the ink.
+        paper = 255 - pixels[..., 3:].astype(np.uint16)
+        return ((paper * (255 - pixels[..., :3].astype(np.uint16)) + 127) // 255).astype(np.uint8)
+    if layout.startswith("RGB"):
+        return np.ascontiguousarray(pixels[..., :3])
+    return np.repeat(pixels[..., :1], 3, axis=3)
+
+
+def from_rgb(rgb: NDArray, pixels: NDArray, layout: str) -> NDArray:
+    """``rgb`` (N, H, W, 3) in the layout of ``pixels``, whose alpha is kept.
+
+    Grey is the mean of the three channels; CMYK gets no black ink.
+    """
+    if layout == "CMYK":
+        return np.concatenate([255 - rgb, np.zeros_like(rgb[..., :1])], axis=3)
+    if layout.startswith("RGB"):
+        colour = rgb
+    else:
+        mean = rgb.mean(axis=3, keepdims=True, dtype=np.float32)
+        colour = mean if rgb.dtype == np.float32 else np.rint(mean).astype(rgb.dtype)
+    alpha = pixels[..., colour.shape[3] :]
+    return np.concatenate([colour, alpha], axis=3) if alpha.shape[3] else colour

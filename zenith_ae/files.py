@@ -1,0 +1,91 @@
+"""Writing files so that a failure loses nothing: whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import OutputError
+
+__all__ = ["atomic_writer", "reason"]
+
+
+class _Writer(io.BufferedWriter):
+    """A buffered file whose every byte passes through `write`.
+
+    Encoders that find a descriptor write to it themselves and lose the reason of a failure
+    ("encoder error -2" instead of "No space left on device").
+    """
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("fileno")
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
+    """A binary file that takes the place of ``path`` when the block ends without an exception.
+
+    The bytes go to a hidden temporary file in the same folder, are flushed to the disk, and then
+    replace ``path`` in one step. Whatever goes wrong before, ``path`` stays as it was and the
+    temporary file is removed. Links are followed; a device or pipe is written to directly.
+
+    Raises
+    ------
+    OutputError
+        If the folder or the file cannot be written (permission, disk full, ...).
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise OutputError(f"{path}: is a folder; give a file name")
+    special = target.exists() and not target.is_file()
+    temporary = target if special else target.parent / f".{target.name[:100]}.{secrets.token_hex(6)}.tmp"
+    try:
+        raw = io.FileIO(temporary, "w" if special else "x")
+    except OSError as error:
+        raise OutputError(f"{path}: cannot write: {reason(error)}; choose another place with -o") from None
+    file = _Writer(raw)
+    try:
+        try:
+            yield file
+            file.flush()
+            if not special:
+                os.fsync(raw.fileno())
+        finally:
+            with contextlib.suppress(OSError):  # after a failed flush the bytes are lost anyway
+                file.close()
+        if not special:
+            _keep_permissions(target, temporary)
+            os.replace(temporary, target)
+            _sync_folder(target.parent)
+    except OSError as error:
+        if isinstance(error, OutputError):
+            raise
+        raise OutputError(f"{path}: cannot write: {reason(error)}; nothing was replaced") from None
+    finally:
+        if not special:
+            temporary.unlink(missing_ok=True)
+
+
+def reason(error: OSError) -> str:
+    """The cause of an OSError without its number and file name."""
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _keep_permissions(target: Path, temporary: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.chmod(temporary, target.stat().st_mode & 0o7777)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,102 @@
+"""What a picture file says besides its pixels: ICC profile, EXIF, XMP, resolution, orientation."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from typing import Any, BinaryIO
+
+from PIL import Image
+
+__all__ = ["read_metadata", "upright", "webp_is_lossless"]
+
+# Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
+# artist, copyright, EXIF and GPS blocks.
+_DESCRIPTIVE_TAGS = (0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
+_ORIENTATION = 0x0112
+
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def read_metadata(image: Image.Image) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    if isinstance(image.info.get("icc_profile"), bytes) and image.info["icc_profile"]:
+        metadata["icc_profile"] = image.info["icc_profile"]
+    if exif := _exif_bytes(image):
+        metadata["exif"] = exif
+    if isinstance(image.info.get("xmp"), bytes):
+        metadata["xmp"] = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", image.info["xmp"])
+    if dpi := image.info.get("dpi"):
+        try:
+            dpi = float(dpi[0]), float(dpi[1])
+        except (TypeError, ValueError, ZeroDivisionError, IndexError):
+            dpi = (0.0, 0.0)
+        if min(dpi) > 0 and max(dpi) < 1e6:
+            metadata["dpi"] = dpi
+    return metadata
+
+
+def _exif_bytes(image: Image.Image) -> bytes:
+    """EXIF with the orientation reset; the original bytes otherwise, so that maker notes survive."""
+    raw = image.info.get("exif")
+    if isinstance(raw, bytes) and (patched := _reset_orientation(raw)):
+        return patched
+    tags = image.getexif()
+    kept = Image.Exif()
+    for tag in _DESCRIPTIVE_TAGS:
+        if tag in (0x8769, 0x8825):
+            if block := dict(tags.get_ifd(tag)):
+                kept[tag] = block
+        elif tag in tags:
+            kept[tag] = tags[tag]
+    return kept.tobytes() if len(kept) else b""
+
+
+def _reset_orientation(exif: bytes) -> bytes | None:
+    """``exif`` with orientation 1, every other byte the same; None if it cannot be walked."""
+    start = 6 if exif.startswith(b"Exif\0\0") else 0
+    order = {b"II": "<", b"MM": ">"}.get(exif[start : start + 2])
+    if order is None:
+        return None
+    data = bytearray(exif)
+    try:
+        (offset,) = struct.unpack_from(order + "I", data, start + 4)
+        (count,) = struct.unpack_from(order + "H", data, start + offset)
+        for i in range(count):
+            entry = start + offset + 2 + 12 * i
+            if struct.unpack_from(order + "H", data, entry)[0] == _ORIENTATION:
+                struct.pack_into(order + "HIHH", data, entry + 2, 3, 1, 1, 0)
+    except struct.error:
+        return None
+    return bytes(data)
+
+
+def upright(image: Image.Image, metadata: dict[str, Any]) -> Image.Image:
+    # A TIFF is turned (and its tag removed) by Pillow itself while loading.
+    turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
+    if turn is None:
+        return image
+    turned = image.transpose(turn)
+    if turned.size != image.size and "dpi" in metadata:
+        metadata["dpi"] = metadata["dpi"][::-1]
+    return turned
+
+
+def webp_is_lossless(file: BinaryIO) -> bool:
+    """Whether the first picture chunk of a WebP file is VP8L."""
+    file.seek(12)
+    while len(header := file.read(8)) == 8:
+        kind, size = header[:4], int.from_bytes(header[4:], "little")
+        if kind in (b"VP8L", b"VP8 "):
+            return kind == b"VP8L"
+        file.seek(size + size % 2, os.SEEK_CUR)
+    return False

@@ -1,0 +1,138 @@
+"""Pictures to files: each format with what it can hold, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from PIL import Image
+
+from .errors import OutputError
+from .files import atomic_writer, reason
+from .images import Picture, to_8_bits, to_pil
+
+__all__ = ["encode_picture", "suffix_for", "write_format", "write_picture"]
+
+
+@dataclass(frozen=True)
+class _Format:
+    name: str
+    modes: tuple[str, ...]  # Pillow modes that it stores as they are, without surprises
+    options: dict[str, Any] = field(default_factory=dict)
+    keeps: tuple[str, ...] = ()  # metadata that Pillow's writer takes
+
+
+_ALL = ("icc_profile", "exif", "xmp", "dpi")
+_DEEP = ("L", "LA", "RGB", "RGBA", "I;16")
+
+_FORMATS = {
+    suffix: spec
+    for suffixes, spec in {
+        ".png": _Format("PNG", (*_DEEP, "I"), {"compress_level": 4}, _ALL),
+        ".jpg .jpeg .jpe .jfif": _Format(
+            "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": 0}, _ALL
+        ),
+        ".webp": _Format("WEBP", ("RGB", "RGBA"), {"quality": 95, "exact": True}, _ALL[:3]),
+        ".tif .tiff": _Format(
+            "TIFF", (*_DEEP, "CMYK", "I", "F"), {"compression": "tiff_adobe_deflate"}, _ALL
+        ),
+        ".bmp": _Format("BMP", ("L", "RGB", "RGBA"), {}, ("dpi",)),
+        ".ppm .pgm .pnm": _Format("PPM", ("L", "RGB", "I;16", "I")),
+        ".jp2": _Format("JPEG2000", _DEEP),
+        ".avif": _Format("AVIF", ("RGB", "RGBA"), {"quality": 90, "subsampling": "4:4:4"}, _ALL[:3]),
+    }.items()
+    for suffix in suffixes.split()
+}
+
+_PLUGINS = {"WEBP": "WebP", "TIFF": "Tiff", "JPEG2000": "Jpeg2K", "AVIF": "Avif"}
+
+
+def write_format(suffix: str) -> str | None:
+    """The format that a file suffix (".png", any case) is written in; None if it cannot be."""
+    spec = _FORMATS.get(suffix.lower())
+    return spec.name if spec else None
+
+
+def suffix_for(format: str | None) -> str:
+    """The suffix to write a picture of this format with; ".png" where the format cannot be written."""
+    return next((suffix for suffix, spec in _FORMATS.items() if spec.name == format), ".png")
+
+
+def write_picture(picture: Picture, path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Write a picture, atomically, in the format of the path's suffix.
+
+    Returns
+    -------
+    Notes about what the format could not keep (such as 16 bits in a JPEG).
+
+    Raises
+    ------
+    OutputError
+        If the suffix is unknown, the format has no alpha channel but the picture has, or the
+        file cannot be written. Then nothing was replaced.
+    """
+    suffix = Path(path).suffix
+    if suffix.lower() not in _FORMATS:
+        what = suffix or "a file without suffix"
+        raise OutputError(f"{os.fspath(path)}: cannot write {what}; use one of {' '.join(_FORMATS)}")
+    with atomic_writer(Path(path)) as file:
+        return encode_picture(picture, file, suffix, os.fspath(path))
+
+
+def encode_picture(picture: Picture, file: BinaryIO, suffix: str, name: str = "<stdout>") -> tuple[str, ...]:
+    """Encode into a binary file in the format of ``suffix``; otherwise like `write_picture`."""
+    spec = _FORMATS[suffix.lower()]
+    image, notes = _fit(picture, spec, name)
+    options = dict(spec.options)
+    to_rgb = picture.layout == "CMYK" and image.mode == "RGB"  # an ink profile does not describe RGB
+    for key in spec.keeps:
+        if key in picture.metadata and (key != "icc_profile" or not to_rgb):
+            options[key] = picture.metadata[key]
+    if spec.name == "WEBP" and (picture.metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
+        options["lossless"] = True
+    if spec.name == "JPEG":
+        # A JPEG segment holds 64 KiB; what other formats carried may be longer.
+        for key in ("exif", "xmp"):
+            if len(options.get(key, b"")) > 65000:
+                del options[key]
+                notes = (*notes, f"{key.upper()} is too long for a JPEG")
+    if spec.name == "PNG" and "xmp" in options:
+        from PIL.PngImagePlugin import PngInfo
+
+        text = PngInfo()
+        text.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
+        options["pnginfo"] = text
+    if spec.name in _PLUGINS:
+        import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
+    try:
+        image.save(file, spec.name, **options)
+    except OSError as error:
+        raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
+    except (KeyError, ValueError, struct.error) as error:
+        raise OutputError(
+            f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"
+        ) from None
+    return notes
+
+
+def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple[str, ...]]:
+    image = to_pil(picture)
+    notes: tuple[str, ...] = ()
+    if image.mode in ("I;16", "I", "F") and image.mode not in spec.modes:
+        bits = "float" if image.mode == "F" else "16-bit"
+        image = Image.fromarray(np.ascontiguousarray(to_8_bits(picture.pixels)[:, :, 0]))
+        notes = (f"{spec.name} cannot hold {bits} grey, so it has 8 bits",)
+    if image.mode == "CMYK" and image.mode not in spec.modes:
+        image, notes = image.convert("RGB"), (f"{spec.name} cannot hold CMYK, so it is RGB",)
+    if image.mode == "L" and image.mode not in spec.modes:
+        image = image.convert("RGB")
+    if image.mode == "LA" and image.mode not in spec.modes:
+        image = image.convert("RGBA")
+    if image.mode == "RGBA" and image.mode not in spec.modes:
+        raise OutputError(f"{name}: {spec.name} cannot hold transparency; choose .png, .webp or .tif")
+    return image, notes

@@ -1,0 +1,301 @@
+"""Pictures from files and from Pillow, with everything that a change of their pixels must not lose.
+
+What becomes of each kind of picture:
+
+=====================  ==========  ===========================================================
+in the file            layout      written back as
+=====================  ==========  ===========================================================
+8-bit grey, RGB        L, RGB      the same
+grey or RGB + alpha    LA, RGBA    the same; alpha bytes are never touched
+16-bit grey            L (uint16)  16-bit grey where the format has it
+float grey (TIFF)      L (float)   float grey in TIFF, else 8-bit grey
+palette, colour key    RGB, RGBA   RGB or RGBA: new pixels have colours outside the palette
+black and white        L           8-bit grey
+CMYK                   CMYK        CMYK in JPEG and TIFF, else RGB
+YCbCr, HSV             RGB         RGB
+16-bit RGB and alpha   RGB, RGBA   8 bits a channel: Pillow drops the low byte when it reads
+                                   them, and `Picture.notes` says so
+=====================  ==========  ===========================================================
+
+EXIF orientation is applied to the pixels and reset in the metadata. ICC profile, EXIF, XMP and
+resolution are carried over. Of an animation, the first picture is used (and noted).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import threading
+import warnings
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from .errors import ImageError
+from .files import reason
+from .image_metadata import read_metadata, upright, webp_is_lossless
+
+__all__ = ["READABLE_SUFFIXES", "Picture", "check_floats", "from_pil", "read_picture", "to_8_bits", "to_pil"]
+
+#: Pixels that a file may claim before it is refused; ZENITH_MAX_PIXELS overrides it.
+MAX_PIXELS = 2**28
+
+_CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture: pixels and what else its file says.
+
+    Attributes
+    ----------
+    pixels : (H, W, C) uint8, uint16 or float32 array (floats in [0, 1]).
+    layout : what the C channels are: "L", "LA", "RGB", "RGBA" or "CMYK".
+    mode : the Pillow mode that the pixels came from.
+    format : the file's format as Pillow names it ("PNG"), or None.
+    metadata : "icc_profile", "exif", "xmp" (bytes), "dpi" (pair), "lossless" (bool), as known.
+    notes : sentences about what could not be kept.
+    """
+
+    pixels: NDArray
+    layout: str
+    mode: str
+    format: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def height(self) -> int:
+        return self.pixels.shape[0]
+
+    @property
+    def width(self) -> int:
+        return self.pixels.shape[1]
+
+    def with_pixels(self, pixels: NDArray, layout: str | None = None) -> Picture:
+        """The same picture with other pixels (and metadata kept); ``layout`` where it changes."""
+        if layout is None or layout == self.layout:
+            return replace(self, pixels=pixels)
+        metadata = self.metadata
+        if (layout == "CMYK") != (self.layout == "CMYK"):
+            # An ink profile does not describe RGB.
+            metadata = {key: value for key, value in metadata.items() if key != "icc_profile"}
+        return replace(self, pixels=pixels, layout=layout, mode=layout, metadata=metadata)
+
+
+#: First bytes -> Pillow plugin module and format names. Formats without a signature, and those
+#: that Pillow hands to other programs (EPS), are left out on purpose.
+_SIGNATURES: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
+    (rb"\x89PNG\r\n\x1a\n", "Png", ("PNG",)),
+    (rb"\xff\xd8\xff", "Jpeg", ("JPEG", "MPO")),
+    (rb"RIFF....WEBP", "WebP", ("WEBP",)),
+    (rb"II\*\0|MM\0\*|II\+\0|MM\0\+", "Tiff", ("TIFF",)),
+    (rb"BM", "Bmp", ("BMP",)),
+    (rb"GIF8[79]a", "Gif", ("GIF",)),
+    (rb"P[1-6fy]\s|Pf", "Ppm", ("PPM",)),
+    (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2K", ("JPEG2000",)),
+    (rb"....ftyp(avif|avis)", "Avif", ("AVIF",)),
+    (rb"8BPS", "Psd", ("PSD",)),
+    (rb"\0\0\1\0", "Ico", ("ICO",)),
+)
+
+#: Endings of the files that are looked for in folders.
+READABLE_SUFFIXES = frozenset((
+    ".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".dib",
+    ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx", ".jpf", ".avif", ".psd", ".ico",
+))  # fmt: skip
+
+# Pillow's own limit is one number for the whole process. It is lifted only while a header is
+# read here, under a lock, and our limit is checked before a pixel is decoded.
+_open_lock = threading.Lock()
+
+
+def read_picture(source: str | os.PathLike[str] | bytes, name: str | None = None) -> Picture:
+    """Read a picture from a file, or from bytes (then ``name`` is used in messages).
+
+    Raises
+    ------
+    ImageError
+        If the file is missing, unreadable, damaged, of no supported format, or larger than the
+        limit of `MAX_PIXELS`.
+    """
+    if isinstance(source, bytes):
+        return _read(io.BytesIO(source), name or "<bytes>")
+    name = name or os.fspath(source)
+    try:
+        with open(source, "rb") as file:
+            return _read(file, name)
+    except FileNotFoundError:
+        raise ImageError(f"{name}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise ImageError(f"{name}: is a folder; give a file") from None
+    except PermissionError:
+        raise ImageError(f"{name}: cannot be read: permission denied") from None
+    except ValueError as error:  # "embedded null byte"
+        if isinstance(error, ImageError):
+            raise
+        raise ImageError(f"{name!r}: not a usable path: {error}") from None
+
+
+def _read(file: BinaryIO, name: str) -> Picture:
+    try:
+        head = file.read(32)
+        if not head:
+            raise ImageError(f"{name}: is empty; copy or export the picture again")
+        plugin, formats = _identify(head, name)
+        with _open_lock, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                import_module(f"PIL.{plugin}ImagePlugin")
+                image = Image.open(file, formats=formats)
+            finally:
+                Image.MAX_IMAGE_PIXELS = limit
+        with image:
+            _check_size(image.size, name)
+            notes = _notes(image)
+            image.load()
+            metadata = read_metadata(image)
+            if image.format == "WEBP":
+                metadata["lossless"] = webp_is_lossless(file)
+            format = "JPEG" if image.format == "MPO" else image.format
+            return from_pil(upright(image, metadata), metadata, format, notes, name)
+    except (ImageError, MemoryError):
+        raise
+    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, ...
+        raise ImageError(
+            f"{name}: damaged or truncated picture ({_short(error)}); copy or export it again"
+        ) from None
+
+
+def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
+    for pattern, plugin, formats in _SIGNATURES:
+        if re.match(pattern, head, re.DOTALL):
+            return plugin, formats
+    if re.match(rb"....ftyp(hei|hev|mif)", head, re.DOTALL):
+        raise ImageError(f"{name}: HEIC is not supported; convert it to JPEG or PNG first")
+    raise ImageError(f"{name}: not a picture of a supported format (PNG, JPEG, WebP, TIFF, BMP, GIF, PNM, "
+                     "JPEG 2000, AVIF); convert it first")  # fmt: skip
+
+
+def _check_size(size: tuple[int, int], name: str) -> None:
+    limit = int(os.environ.get("ZENITH_MAX_PIXELS") or MAX_PIXELS)
+    width, height = size
+    if width < 1 or height < 1:
+        raise ImageError(f"{name}: has no pixels ({width} x {height})")
+    if width * height > limit:
+        raise ImageError(f"{name}: {width} x {height} pixels exceed the limit of {limit} (a decompression "
+                         "bomb?); set ZENITH_MAX_PIXELS to allow it")  # fmt: skip
+
+
+def _notes(image: Image.Image) -> tuple[str, ...]:
+    notes = []
+    deep = any(
+        ";16" in str(tile[3]) or (tile[0] == "ppm" and tile[3] and tile[3][-1] > 255)
+        for tile in getattr(image, "tile", ())
+    )
+    if deep and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK"):
+        notes.append("16-bit colour is read as 8 bits a channel")
+    if getattr(image, "is_animated", False) and image.format != "MPO":  # MPO: a photograph and its previews
+        notes.append("only the first of several pictures in the file is used")
+    return tuple(notes)
+
+
+def _short(error: Exception) -> str:
+    text = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+    return " ".join(text.split())[:120]
+
+
+def from_pil(
+    image: Image.Image,
+    metadata: dict[str, Any] | None = None,
+    format: str | None = None,
+    notes: tuple[str, ...] = (),
+    name: str = "picture",
+) -> Picture:
+    """A loaded Pillow image as a `Picture`; orientation is not applied here.
+
+    Raises
+    ------
+    ImageError
+        For a mode that has no meaning here (LAB, 32-bit integers beyond 16 bits, ...).
+    """
+    mode = image.mode
+    keyed = image.info.get("transparency") is not None
+    if mode in ("P", "PA"):
+        alpha = mode == "PA" or keyed or (image.palette is not None and image.palette.mode == "RGBA")
+        image = image.convert("RGBA" if alpha else "RGB")
+    elif mode in ("1", "L", "RGB") and keyed:  # one colour stands for transparent
+        image = image.convert("RGBA")
+        image = image if mode == "RGB" else image.convert("LA")
+    elif mode in _CONVERTED:
+        image = image.convert(_CONVERTED[mode])
+    if image.mode in _CHANNELS:
+        pixels, layout = np.asarray(image), image.mode
+    elif mode.startswith("I;16"):
+        pixels, layout = np.asarray(image).astype(np.uint16), "L"
+    elif mode == "I":
+        wide = np.asarray(image)
+        if wide.min() < 0 or wide.max() > 65535:
+            raise ImageError(
+                f"{name}: integers beyond 16 bits ({wide.min()} to {wide.max()}); scale them to 0..65535"
+            )
+        pixels, layout = wide.astype(np.uint16), "L"
+    elif mode == "F":
+        pixels, layout = check_floats(np.asarray(image), name), "L"
+    else:
+        raise ImageError(f"{name}: Pillow mode {mode} is not supported; convert it to RGB first")
+    if keyed and layout == "L" and pixels.dtype != np.uint8:
+        notes = (*notes, "the transparent grey value of a 16-bit picture is dropped")
+    return Picture(np.atleast_3d(pixels), layout, mode, format, metadata or {}, notes)
+
+
+_CONVERTED = {"1": "L", "La": "LA", "RGBa": "RGBA", "RGBX": "RGB", "YCbCr": "RGB", "HSV": "RGB"}
+
+
+def to_pil(picture: Picture) -> Image.Image:
+    """The picture as a Pillow image; modes I, I;16 and F come back as they were."""
+    pixels = picture.pixels
+    if picture.layout in ("L", "LA"):
+        if pixels.dtype == np.float32:
+            return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0]))
+        if pixels.dtype == np.uint16:
+            grey = np.ascontiguousarray(pixels[:, :, 0])
+            return Image.fromarray(grey.astype(np.int32) if picture.mode == "I" else grey)
+    if picture.layout == "L":
+        pixels = pixels[:, :, 0]
+    pixels = np.ascontiguousarray(to_8_bits(pixels))
+    if picture.layout == "CMYK":
+        return Image.frombytes("CMYK", (picture.width, picture.height), pixels)
+    return Image.fromarray(pixels)  # 2-D: L, otherwise LA, RGB or RGBA by the number of channels
+
+
+def check_floats(pixels: NDArray, name: str) -> NDArray:
+    """float32 pixels, refused where they are not finite or plainly not in [0, 1].
+
+    Noise may leave [0, 1] a little, 0..255 does so plainly.
+    """
+    pixels = np.asarray(pixels, np.float32)
+    if pixels.size:
+        low, high = float(pixels.min()), float(pixels.max())
+        if not (np.isfinite(low) and np.isfinite(high)):
+            raise ImageError(f"{name}: has values that are not finite; replace them first")
+        if low < -2 or high > 3:
+            raise ImageError(
+                f"{name}: float pixels must be in [0, 1], got {low:g} to {high:g}; scale them first"
+            )
+    return pixels
+
+
+def to_8_bits(pixels: NDArray) -> NDArray:
+    """uint8 pixels, rounded to nearest; floats are clipped to [0, 1] first."""
+    if pixels.dtype == np.uint16:
+        return ((pixels.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+    if pixels.dtype == np.float32:
+        return np.rint(np.clip(pixels, 0, 1) * 255).astype(np.uint8)
+    return pixels

@@ -1,0 +1,175 @@
+"""Latent files: ``stem.latent.safetensors`` with one tensor and what decoding needs to know.
+
+The tensor ``latents`` is (N, C, h, w), fp16 or fp32. The metadata (strings, as safetensors has
+them) are::
+
+    format          "zenith-ae-latent"
+    format_version  "1"
+    model           name of the model that made them
+    weights         its weight hash, 16 hexadecimal digits
+    height, width   size of the picture; decoding crops to it
+    mode            layout of the picture: L, LA, RGB, RGBA or CMYK
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import LatentError
+from .files import atomic_writer, reason
+
+__all__ = [
+    "SUFFIX",
+    "LatentFile",
+    "check_latents",
+    "encode_latents",
+    "parse_latents",
+    "read_latents",
+    "write_latents",
+]
+
+SUFFIX = ".latent.safetensors"
+_FORMAT = "zenith-ae-latent"
+_LAYOUTS = ("L", "LA", "RGB", "RGBA", "CMYK")
+_DTYPES = {"fp16": np.float16, "fp32": np.float32}
+
+
+@dataclass(frozen=True)
+class LatentFile:
+    """Latents of one picture (or of several of one size).
+
+    Attributes
+    ----------
+    latents : (N, C, h, w) float32, finite.
+    model, weights : name and weight hash of the model that made them.
+    height, width : size of the picture.
+    mode : its layout ("L", "LA", "RGB", "RGBA", "CMYK"); alpha itself is not stored.
+    """
+
+    latents: NDArray[np.float32]
+    model: str
+    weights: str
+    height: int
+    width: int
+    mode: str = "RGB"
+
+
+def check_latents(
+    latents: NDArray, channels: int | None = None, name: str = "latents"
+) -> NDArray[np.float32]:
+    """Finite float32 latents of shape (N, C, h, w).
+
+    Raises
+    ------
+    LatentError
+        For another shape, another number of channels, no elements or values that are not finite.
+    """
+    latents = np.asarray(latents)
+    if latents.dtype.kind != "f":
+        raise LatentError(f"{name}: latents must be floats, got {latents.dtype}")
+    if latents.ndim != 4 or not latents.size:
+        raise LatentError(f"{name}: latents must be (N, C, h, w), got {latents.shape}")
+    if channels is not None and latents.shape[1] != channels:
+        raise LatentError(f"{name}: {latents.shape[1]} latent channels, but the model has {channels}; "
+                          "use the model that made them")  # fmt: skip
+    latents = latents.astype(np.float32, copy=False)
+    if not np.isfinite(latents).all():
+        raise LatentError(f"{name}: latents have values that are not finite; encode the picture again")
+    return latents
+
+
+def write_latents(path: str | os.PathLike[str], file: LatentFile, dtype: str = "fp16") -> None:
+    """Write a latent file, atomically.
+
+    Raises
+    ------
+    LatentError
+        If the latents are not finite in ``dtype``.
+    OutputError
+        If the file cannot be written.
+    """
+    data = encode_latents(file, dtype)
+    with atomic_writer(Path(path)) as out:
+        out.write(data)
+
+
+def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
+    """The bytes of a latent file; ``dtype`` is "fp16" or "fp32"."""
+    from safetensors.numpy import save
+
+    with np.errstate(over="ignore"):
+        latents = check_latents(file.latents).astype(_DTYPES[dtype])
+    if not np.isfinite(latents).all():
+        raise LatentError(f"latents do not fit into {dtype}; use fp32")
+    metadata = {
+        "format": _FORMAT,
+        "format_version": "1",
+        "model": file.model,
+        "weights": file.weights,
+        "height": str(file.height),
+        "width": str(file.width),
+        "mode": file.mode,
+    }
+    return save({"latents": np.ascontiguousarray(latents)}, metadata)
+
+
+def read_latents(path: str | os.PathLike[str]) -> LatentFile:
+    """Read a latent file.
+
+    Raises
+    ------
+    LatentError
+        If the file is missing, damaged or no latent file.
+    """
+    name = os.fspath(path)
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise LatentError(f"{name}: no such file; check the path") from None
+    except OSError as error:
+        raise LatentError(f"{name}: cannot be read: {reason(error)}") from None
+    return parse_latents(data, name)
+
+
+def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
+    """Inverse of `encode_latents`; ``name`` is used in messages."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    metadata = latent_metadata(data)
+    if metadata is None:
+        raise LatentError(f"{name}: not a latent file of zenith-ae; make one with `zenith-ae encode`")
+    if metadata.get("format_version") != "1":
+        raise LatentError(f"{name}: latent format version {metadata.get('format_version')!r} is not known; "
+                          "use a newer zenith-ae")  # fmt: skip
+    try:
+        tensors = load(data)
+        latents = tensors["latents"]
+        height, width = int(metadata["height"]), int(metadata["width"])
+        model, weights, mode = metadata["model"], metadata["weights"], metadata["mode"]
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        text = " ".join(str(error).split())[:120]
+        raise LatentError(
+            f"{name}: damaged or truncated latent file ({text}); encode the picture again"
+        ) from None
+    latents = check_latents(latents, name=name)
+    if mode not in _LAYOUTS or height < 1 or width < 1:
+        raise LatentError(f"{name}: damaged latent file (a {width} x {height} picture of mode {mode!r}); "
+                          "encode the picture again")  # fmt: skip
+    return LatentFile(latents, model, weights, height, width, mode)
+
+
+def latent_metadata(data: bytes) -> dict[str, str] | None:
+    """The metadata of a latent file from its first bytes; None if it is not one."""
+    try:
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        return metadata if metadata["format"] == _FORMAT else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

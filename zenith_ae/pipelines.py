@@ -1,0 +1,345 @@
+"""Autoencoder and denoiser: pictures of any size and kind in, the same kind out.
+
+>>> import zenith_ae
+>>> ae = zenith_ae.load("zenith-taef2-lite")                        # doctest: +SKIP
+>>> z = ae.encode(image); rgb = ae.decode(z)                        # doctest: +SKIP
+>>> clean = zenith_ae.load("zenith-denoise")(image, sigma="auto")   # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .batches import as_batch, colour_groups, from_rgb, is_tensor, tensor_like, to_rgb
+from .engine import Engine, create
+from .engine.base import OutputType, TileOption
+from .errors import ConfigError, LatentError
+from .latents import check_latents
+from .models.spec import ModelConfig
+from .weights import Weights, load_weights
+
+__all__ = ["Autoencoder", "Denoiser", "load"]
+
+#: Unit of the noise estimator's output, as a standard deviation in [0, 1] units, and its limit.
+SIGMA_UNIT = 25 / 255
+SIGMA_LIMIT = 3.0
+# Pictures of a batch go through a network together up to this many pixels.
+_PIXELS_AT_ONCE = 2**22
+# Rows at once where float copies of a whole picture would be large.
+_BAND = 128
+
+
+def load(
+    model: str | os.PathLike[str],
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
+) -> Autoencoder | Denoiser:
+    """Load a model.
+
+    Parameters
+    ----------
+    model : the name of a model that comes with the package ("zenith-denoise"), a weights file, or
+        a folder in diffusers layout.
+    device : "auto", "cpu" (the native engine), "torch" or "cuda".
+    dtype : "auto" or "float32".
+    threads : number of CPU threads; default ``ZENITH_NUM_THREADS`` or the usable cores.
+
+    Returns
+    -------
+    `Autoencoder` or `Denoiser`, as the model is.
+
+    Raises
+    ------
+    WeightsError
+        If the weights are missing, damaged or of no known architecture.
+    IsaError, MissingDependencyError
+        If ``ZENITH_ISA`` or ``device`` asks for what is not there.
+    """
+    weights = load_weights(model)
+    kind = Autoencoder if weights.config.kind == "autoencoder" else Denoiser
+    return kind(weights, device=device, dtype=dtype, threads=threads)
+
+
+class _Pipeline:
+    kind = ""
+
+    def __init__(
+        self, weights: Weights, device: str = "auto", dtype: str = "auto", threads: int | None = None
+    ) -> None:
+        if weights.config.kind != self.kind:
+            raise ConfigError(
+                f"{weights.config.name} is a model of kind {weights.config.kind}, not {self.kind}"
+            )
+        self.config: ModelConfig = weights.config
+        #: 16 hexadecimal digits that identify config and weights.
+        self.hash: str = weights.hash
+        self.engine: Engine = create(weights, device=device, dtype=dtype, threads=threads)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, weights={self.hash!r})"
+
+    def _need(self, part: str) -> None:
+        if part not in self.config.parts:
+            raise ConfigError(f"{self.name} has no {part}; load a model that has one")
+
+
+class Autoencoder(_Pipeline):
+    """Pictures to latents and back. Safe to call from several threads.
+
+    Attributes
+    ----------
+    config : `ModelConfig`, with ``latent_channels`` and ``factor`` (pixels per latent along an axis).
+    hash : identifies the weights; latent files carry it.
+    engine : the `Engine` that runs the networks.
+    """
+
+    kind = "autoencoder"
+
+    def encode(self, image: Any, tile: TileOption = "auto") -> Any:
+        """Latents of a picture or a batch.
+
+        Parameters
+        ----------
+        image : a path, a Pillow image, an array (H, W), (H, W, C) or (N, H, W, C) of uint8, uint16
+            or floats in [0, 1], or a torch tensor (N, C, H, W) or (C, H, W) in [0, 1]. Grey becomes
+            RGB; alpha is not encoded.
+        tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
+
+        Returns
+        -------
+        (N, latent_channels, ceil(H / 8), ceil(W / 8)) float32 array, or a tensor like the one that
+        came in. (8 stands for ``config.factor``.)
+
+        Raises
+        ------
+        ImageError
+            If ``image`` is no usable picture.
+        ConfigError
+            If the model has no encoder.
+        """
+        self._need("encoder")
+        batch = as_batch(image)
+        z = self.engine.run("encoder", to_rgb(batch.pixels, batch.layout), tile=tile)
+        z = np.ascontiguousarray(z.transpose(0, 3, 1, 2))
+        return tensor_like(z, image) if is_tensor(image) else z
+
+    def decode(
+        self,
+        latents: Any,
+        output: str = "uint8",
+        size: tuple[int, int] | None = None,
+        tile: TileOption = "auto",
+    ) -> Any:
+        """Pictures of latents.
+
+        Parameters
+        ----------
+        latents : (N, C, h, w) or (C, h, w) floats, array or torch tensor.
+        output : "uint8", "uint16", or "float" for float32 in [0, 1].
+        size : (height, width) to crop to, as the encoded picture had; default the whole (8h, 8w).
+        tile : "auto", 0 (never) or the side of a tile in output pixels; never changes the result.
+
+        Returns
+        -------
+        (N, H, W, 3) array of ``output``; for a torch tensor, a tensor (N, 3, H, W) in [0, 1] of the
+        same device and dtype, whatever ``output`` says.
+
+        Raises
+        ------
+        LatentError
+            If the latents have another number of channels than the model, are not finite, or do not
+            fit ``size``.
+        ConfigError
+            If the model has no decoder.
+        """
+        self._need("decoder")
+        dtypes: dict[str, OutputType] = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
+        if output not in dtypes:
+            raise ValueError(f"output must be one of {', '.join(dtypes)}, got {output!r}")
+        tensor = latents if is_tensor(latents) else None
+        array = np.asarray(latents) if tensor is None else tensor.detach().float().cpu().numpy()
+        z = check_latents(array[None] if array.ndim == 3 else array, self.config.latent_channels)
+        factor = self.config.factor
+        height, width = size or (z.shape[2] * factor, z.shape[3] * factor)
+        if (-(-height // factor), -(-width // factor)) != z.shape[2:] or min(height, width) < 1:
+            raise LatentError(
+                f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"
+            )
+        out: OutputType = "float32" if tensor is not None else dtypes[output]
+        z = np.ascontiguousarray(z.transpose(0, 2, 3, 1))
+        rgb = self.engine.run("decoder", z, out=out, tile=tile)[:, :height, :width]
+        if out == "float32":
+            rgb = np.clip(rgb, 0, 1)
+        rgb = np.ascontiguousarray(rgb)
+        return rgb if tensor is None else tensor_like(rgb.transpose(0, 3, 1, 2), tensor)
+
+    def roundtrip(self, image: Any, tile: TileOption = "auto") -> Any:
+        """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept."""
+        batch = as_batch(image)
+        z = self.encode(to_rgb(batch.pixels, batch.layout), tile=tile)
+        return batch.restore(self.decode_like(z, batch.pixels, batch.layout, tile))
+
+    def decode_like(
+        self, latents: NDArray, pixels: NDArray, layout: str, tile: TileOption = "auto"
+    ) -> NDArray:
+        """Decode to the size, dtype and layout of ``pixels`` (N, H, W, C), whose alpha is kept."""
+        output = {"u1": "uint8", "u2": "uint16"}.get(pixels.dtype.str[1:], "float")
+        return from_rgb(self.decode(latents, output, pixels.shape[1:3], tile), pixels, layout)
+
+
+class Denoiser(_Pipeline):
+    """Removes noise from pictures. Safe to call from several threads.
+
+    The network predicts what to add: clean = clip(image + strength * residual). Grey pictures go
+    through it as three equal channels and come back as their mean; alpha is untouched.
+    """
+
+    kind = "denoiser"
+
+    def __call__(
+        self,
+        image: Any,
+        sigma: str | ArrayLike = "auto",
+        strength: float = 1.0,
+        tile: TileOption = "auto",
+    ) -> Any:
+        """Denoise a picture or a batch.
+
+        Parameters
+        ----------
+        image : as for `Autoencoder.encode`.
+        sigma : standard deviation of the noise in units of 0..255 (25 means 25/255 of full scale):
+            "auto" to estimate it everywhere in the picture, a number, an array (H, W), or for a
+            batch (N,) or (N, H, W).
+        strength : 0 (nothing changes) to 1.
+        tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
+
+        Returns
+        -------
+        The same type, dtype, shape and mode as ``image``; a Pillow image for a path. The modes that
+        Pillow cannot keep with new pixels become the nearest one: 1 -> L, P -> RGB or RGBA.
+
+        Raises
+        ------
+        ImageError
+            If ``image`` is no usable picture.
+        ConfigError
+            If ``sigma`` is "auto" and the model has no estimator.
+        ValueError
+            If ``sigma`` or ``strength`` is out of range or of a wrong shape.
+        """
+        if not 0 <= strength <= 1:
+            raise ValueError(f"strength must be in 0..1, got {strength}")
+        batch = as_batch(image)
+        return batch.restore(self.clean(batch.pixels, batch.layout, sigma, strength, tile))
+
+    def estimate_sigma(self, image: Any) -> NDArray[np.float32]:
+        """The noise of a picture, as the automatic mode sees it.
+
+        Returns
+        -------
+        (H, W) float32 standard deviation in units of 0..255, or (N, H, W) for a batch; `sigma` of a
+        call takes it. Its mean is the picture's noise level.
+        """
+        batch = as_batch(image)
+        maps = self.sigma_maps(batch.pixels, batch.layout)
+        return maps[0] if np.ndim(image) < 4 else maps
+
+    def sigma_maps(self, pixels: NDArray, layout: str, tile: TileOption = "auto") -> NDArray[np.float32]:
+        """`estimate_sigma` for (N, H, W, C) pixels of any layout; always (N, H, W)."""
+        if "estimator" not in self.config.parts:
+            raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
+        rgb = to_rgb(pixels, layout)
+        coarse = self.engine.run("estimator", rgb, tile=tile)[..., 0]
+        coarse = np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
+        return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
+
+    def clean(
+        self,
+        pixels: NDArray,
+        layout: str,
+        sigma: str | ArrayLike = "auto",
+        strength: float = 1.0,
+        tile: TileOption = "auto",
+    ) -> NDArray:
+        """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out."""
+        if isinstance(sigma, str):
+            if sigma != "auto":
+                raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
+            levels = self.sigma_maps(pixels, layout, tile)
+        else:
+            levels = _levels(sigma, pixels.shape[:3])
+        out = np.array(pixels)
+        if strength == 0:
+            return out
+        n, height, width = pixels.shape[:3]
+        step = max(1, _PIXELS_AT_ONCE // (height * width))
+        for first in range(0, n, step):
+            part = slice(first, first + step)
+            for channels, inverted in colour_groups(layout):
+                colour = pixels[part, ..., channels]
+                if inverted:
+                    colour = 255 - colour
+                rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
+                plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
+                residual = self.engine.run("denoiser", rgb, plane=plane, tile=tile)
+                del rgb, plane  # for a large picture these are hundreds of megabytes
+                _add(out[part, ..., channels], residual, -strength if inverted else strength)
+        return out
+
+
+def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """sigma as an array that broadcasts to (N, H, W), with N entries along the first axis."""
+    levels = np.asarray(sigma, np.float32)
+    if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or levels.max() > 255:
+        raise ValueError("sigma must be in 0..255")
+    if levels.ndim == 1 and len(levels) == shape[0]:
+        levels = levels[:, None, None]
+    elif levels.ndim and levels.shape not in (shape, shape[1:]):
+        raise ValueError(f"sigma of shape {levels.shape} does not fit pictures of shape {shape}")
+    if levels.ndim < 3:
+        levels = levels[None] if levels.ndim == 2 else levels.reshape(1, 1, 1)
+    return np.broadcast_to(levels, (shape[0], *levels.shape[1:]))
+
+
+def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
+    """Bilinear enlargement by 8 of (N, h, w), cropped; sample centres as in torch's default."""
+
+    def neighbours(coarse_size: int, size: int) -> tuple[NDArray, NDArray, NDArray]:
+        position = np.clip((np.arange(size, dtype=np.float32) + 0.5) / 8 - 0.5, 0, coarse_size - 1)
+        low = position.astype(np.intp)
+        return low, np.minimum(low + 1, coarse_size - 1), position - low
+
+    low, high, weight = neighbours(coarse.shape[2], width)
+    wide = coarse[:, :, low]
+    wide += weight * (coarse[:, :, high] - wide)
+    low, high, weight = neighbours(coarse.shape[1], height)
+    out = np.empty((len(coarse), height, width), np.float32)
+    for y in range(0, height, _BAND):
+        band = slice(y, y + _BAND)
+        rows = wide[:, low[band]]
+        out[:, band] = rows + weight[band, None] * (wide[:, high[band]] - rows)
+    return out
+
+
+def _add(colour: NDArray, residual: NDArray, strength: float) -> None:
+    """colour (N, H, W, 1 or 3) = clip(colour + strength * residual (N, H, W, 3)), in place."""
+    integer = colour.dtype.kind == "u"
+    peak = float(np.iinfo(colour.dtype).max) if integer else 1.0
+    for y in range(0, colour.shape[1], _BAND):
+        band = slice(y, y + _BAND)
+        change = residual[:, band]
+        if colour.shape[3] == 1:
+            change = change.mean(axis=3, keepdims=True, dtype=np.float32)
+        value = colour[:, band] + np.float32(strength * peak) * change
+        np.clip(value, 0, peak, out=value)
+        colour[:, band] = np.rint(value) if integer else value
