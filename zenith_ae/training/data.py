@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from ..errors import ImageError
 
-__all__ = ["ImagePool", "Prefetcher", "SUFFIXES", "decode_rgb", "iter_encoded", "orient", "random_crops"]
+__all__ = ["SUFFIXES", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "orient", "random_crops"]
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
@@ -145,7 +145,7 @@ class ImagePool(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+    def __getitem__(self, index: Any) -> Any:
         return self.images[index]
 
     @property

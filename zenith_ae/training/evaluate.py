@@ -1,0 +1,301 @@
+"""Measured quality of a model on a folder or tar pack of pictures: PSNR and SSIM.
+
+Three tasks, whose protocols are part of the numbers:
+
+``denoise``
+    White Gaussian noise of each asked level on clean pictures. Picture i of the sorted names gets
+    ``default_rng(seed + i)``; the noisy picture is neither clipped nor rounded before the network.
+    Each level is measured with the level told, and (where the model can) estimated.
+``pairs``
+    Real noisy pictures beside their ground truth, denoised at the estimated level.
+``roundtrip``
+    decode(encode(picture)), optionally also through the encoder or decoder of another model.
+
+Outputs are clipped to [0, 1] and compared in float (not rounded to 8 bits), over all three
+channels; the mean is over pictures. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, ImageError
+from ..metrics import psnr, ssim
+from .data import Read, decode_rgb, iter_encoded
+
+__all__ = [
+    "AutoencoderLike",
+    "DenoiserLike",
+    "evaluate_model",
+    "find_pairs",
+    "format_table",
+    "to_json",
+]
+
+Floats = NDArray[np.float32]
+Source = str | Path
+Progress = Callable[[int, int, str], None]
+
+NOISY, CLEAN = "_real", "_mean"
+
+
+class DenoiserLike(Protocol):
+    """`zenith_ae.Denoiser`, or any function of its signature.
+
+    Takes float32 (H, W, 3), values around [0, 1], and the noise level in units of 0..255 or
+    "auto"; returns the same shape.
+    """
+
+    def __call__(self, image: Any, sigma: Any = "auto") -> Any: ...
+
+
+class AutoencoderLike(Protocol):
+    """The part of `zenith_ae.Autoencoder` that is used here."""
+
+    def encode(self, image: Any) -> Any: ...
+
+    def decode(self, latents: Any, output: str = "uint8", size: tuple[int, int] | None = None) -> Any: ...
+
+
+def evaluate_model(
+    model: DenoiserLike | AutoencoderLike,
+    source: Source,
+    task: str = "auto",
+    sigmas: Sequence[float] = (15, 25, 50),
+    seed: int = 0,
+    limit: int | None = None,
+    *,
+    reference: Source | None = None,
+    other: AutoencoderLike | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure a model; see the module's text for the protocols.
+
+    Parameters
+    ----------
+    model : an autoencoder or a denoiser.
+    source : folder or uncompressed .tar pack of pictures. For pairs it holds ``NAME_real.EXT``
+        (noisy) beside ``NAME_mean.EXT`` (ground truth), or only the noisy ones.
+    task : "auto" (by the model, and for a denoiser by whether ``source`` holds pairs), "denoise",
+        "pairs" or "roundtrip".
+    sigmas : noise levels of "denoise" in units of 0..255.
+    seed : of the noise.
+    limit : measure only the first pictures.
+    reference : folder or pack of the ground truth with the same names (suffixes may differ).
+    other : a second autoencoder, to exchange encoder and decoder with.
+    progress : called with (pictures done, pictures in all, name).
+
+    Returns
+    -------
+    dict
+        ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
+        ``mean`` (case -> psnr, ssim, and for denoising input_psnr) and ``pictures`` (the same for
+        each picture, with name, width and height). For a zenith_ae model also ``model`` and
+        ``weights``, its hash; for "denoise" also ``seed``.
+
+    Raises
+    ------
+    ImageError
+        Where a source does not exist, holds no usable picture, or pairs do not fit.
+    ConfigError
+        Where the task does not fit the model.
+    """
+    codec = hasattr(model, "encode")
+    if task == "auto":
+        paired = reference is not None or (not codec and bool(find_pairs(source)))
+        task = "roundtrip" if codec else "pairs" if paired else "denoise"
+    if task not in ("denoise", "pairs", "roundtrip"):
+        raise ValueError(f"task must be auto, denoise, pairs or roundtrip, got {task!r}")
+    if codec != (task == "roundtrip"):
+        raise ConfigError(f"{'an autoencoder' if codec else 'a denoiser'} cannot be measured by {task!r}")
+    if other is not None and not codec:
+        raise ConfigError("only an autoencoder can be measured together with another model")
+
+    entries: Sequence[tuple[str, tuple[Read, ...]]]
+    if task == "pairs":
+        entries = find_pairs(source, reference)
+        if not entries:
+            raise ImageError(
+                f"{source}: no pairs; expected NAME{NOISY}.* beside NAME{CLEAN}.*, or a reference"
+            )
+    else:
+        entries = [(name, (read,)) for name, read in iter_encoded(source)]
+    entries = entries[:limit]
+
+    start = time.perf_counter()
+    pictures: list[dict[str, Any]] = []
+    skipped: list[str] = []
+    for index, (name, reads) in enumerate(entries):
+        if progress is not None:
+            progress(index, len(entries), name)
+        try:
+            images = [_floats(decode_rgb(read())) for read in reads]
+        except Exception:  # Pillow's plugins raise nearly anything on damaged files
+            skipped.append(name)
+            continue
+        if task == "denoise":
+            cases = _denoise(model, images[0], sigmas, seed + index)  # type: ignore[arg-type]
+        elif task == "pairs":
+            cases = _pair(model, name, *images)  # type: ignore[arg-type]
+        else:
+            cases = _roundtrip(model, other, images[0])  # type: ignore[arg-type]
+        height, width = images[0].shape[:2]
+        pictures.append({"name": name, "width": width, "height": height, "cases": dict(cases)})
+    if not pictures:
+        raise ImageError(f"{source}: no usable picture ({len(skipped)} could not be decoded)")
+
+    result: dict[str, Any] = {
+        "task": task,
+        "source": Path(source).name,
+        "count": len(pictures),
+        "skipped": skipped,
+        "seconds": time.perf_counter() - start,
+        "mean": _mean([picture["cases"] for picture in pictures]),
+        "pictures": pictures,
+    }
+    if task == "denoise":
+        result["seed"] = seed
+    if hasattr(model, "config"):
+        result = {"model": model.config.name, "weights": getattr(model, "hash", "")} | result
+    return result
+
+
+def find_pairs(source: Source, reference: Source | None = None) -> list[tuple[str, tuple[Read, Read]]]:
+    """The noisy pictures of a source with their ground truth: (name, (noisy, clean)), sorted.
+
+    Without ``reference`` a pair is ``NAME_real.EXT`` with ``NAME_mean.EXT``; with it, files of one
+    path in both sources, whatever their suffix.
+
+    Raises
+    ------
+    ImageError
+        Where a picture lacks its partner, or a source does not exist.
+    """
+    noisy = {_stem(name): (name, read) for name, read in iter_encoded(source)}
+    if reference is None:
+        clean = {stem.removesuffix(CLEAN): read for stem, (_, read) in noisy.items() if stem.endswith(CLEAN)}
+        noisy = {stem.removesuffix(NOISY): both for stem, both in noisy.items() if stem.endswith(NOISY)}
+    else:
+        clean = {_stem(name): read for name, read in iter_encoded(reference)}
+    if not clean and reference is None:
+        return []
+    lonely = sorted(noisy.keys() - clean.keys())
+    if lonely:
+        raise ImageError(f"{noisy[lonely[0]][0]}: its ground truth is missing ({len(lonely)} such pictures)")
+    return [(name, (read, clean[stem])) for stem, (name, read) in noisy.items()]
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
+
+
+def _floats(image: NDArray[np.uint8]) -> Floats:
+    return image.astype(np.float32) / np.float32(255)
+
+
+Cases = Iterator[tuple[str, dict[str, float]]]
+
+
+def _scores(clean: Floats, out: Any, noisy: Floats | None = None) -> dict[str, float]:
+    out = np.clip(np.asarray(out, np.float32), 0, 1)
+    scores = {"psnr": psnr(out, clean), "ssim": ssim(out, clean)}
+    return scores if noisy is None else {"input_psnr": psnr(noisy, clean)} | scores
+
+
+def _can_estimate(model: Any) -> bool:
+    return not hasattr(model, "config") or "estimator" in model.config.parts
+
+
+def _denoise(model: DenoiserLike, clean: Floats, sigmas: Sequence[float], seed: int) -> Cases:
+    noise = np.random.default_rng(seed).standard_normal(clean.shape, dtype=np.float32)
+    for sigma in sigmas:
+        noisy = clean + noise * np.float32(sigma / 255)
+        yield f"sigma {sigma:g}", _scores(clean, model(noisy, float(sigma)), noisy)
+        if _can_estimate(model):
+            yield f"sigma {sigma:g}, auto", _scores(clean, model(noisy, "auto"), noisy)
+
+
+def _pair(model: DenoiserLike, name: str, noisy: Floats, clean: Floats) -> Cases:
+    if noisy.shape != clean.shape:
+        raise ImageError(f"{name}: {noisy.shape[1]}x{noisy.shape[0]}, its ground truth "
+                         f"{clean.shape[1]}x{clean.shape[0]} pixels")  # fmt: skip
+    yield "auto", _scores(clean, model(noisy, "auto"), noisy)
+
+
+def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Floats) -> Cases:
+    size = (image.shape[0], image.shape[1])
+
+    def decode(by: AutoencoderLike, latents: Any) -> Floats:
+        return by.decode(latents, output="float", size=size)[0]
+
+    latents = model.encode(image)
+    yield "round trip", _scores(image, decode(model, latents))
+    if other is not None:
+        yield "other's decoder", _scores(image, decode(other, latents))
+        latents = other.encode(image)
+        yield "other's encoder", _scores(image, decode(model, latents))
+        yield "other's round trip", _scores(image, decode(other, latents))
+
+
+def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    return {
+        case: {key: math.fsum(cases[case][key] for cases in pictures) / len(pictures) for key in scores}
+        for case, scores in pictures[0].items()
+    }
+
+
+def format_table(result: dict[str, Any], pictures: bool = False) -> str:
+    """The means (and with ``pictures`` each picture's values) as a text table."""
+    header = ("", "input dB", "dB", "gain", "SSIM")
+    rows: list[tuple[str, ...]] = [header]
+    if pictures:
+        for picture in result["pictures"]:
+            rows += [_row(f"{picture['name']}: {case}", scores) for case, scores in picture["cases"].items()]
+    rows += [_row(f"mean of {result['count']}: {case}", scores) for case, scores in result["mean"].items()]
+    if not any(row[1] for row in rows[1:]):  # a round trip has no input to compare with
+        rows = [(row[0], row[2], row[4]) for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    if result["skipped"]:
+        lines.append(f"skipped, not decodable: {', '.join(result['skipped'])}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
+    before = scores.get("input_psnr")
+    gain = "" if before is None else f"{scores['psnr'] - before:+.2f}"
+    return (
+        label,
+        "" if before is None else f"{before:.2f}",
+        f"{scores['psnr']:.2f}",
+        gain,
+        f"{scores['ssim']:.4f}",
+    )
+
+
+def to_json(result: dict[str, Any], pictures: bool = True) -> str:
+    """The result as JSON; an infinite PSNR (equal pictures) becomes null."""
+    kept = result if pictures else {key: value for key, value in result.items() if key != "pictures"}
+    return json.dumps(_finite(kept), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
