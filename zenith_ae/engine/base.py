@@ -1,0 +1,228 @@
+"""The engine interface, and what every engine shares: checks, stages and tiles.
+
+Sizes
+-----
+A picture may have any size from 1 x 1. It is padded at the bottom and right, by repeating its
+last row and column, to the smallest size at which every resolution of the network is whole
+(`geometry.multiple`: 8 for all encoders and denoisers of the zoo, 1 for decoders). It is not
+padded to spectral tiles: a tile that sticks out is filled with zeros, inside the network, as the
+ZenithBlock says. The result is cropped to ceil(H * scale) x ceil(W * scale).
+
+Tiles
+-----
+A tile is computed from the input region that it depends on, starting on the network's alignment
+grid, so that its values are those of the whole picture. Layers that need the whole picture
+(TAEF2's pool stage) are computed in one piece between tiled stages.
+"""
+
+from __future__ import annotations
+
+import abc
+from fractions import Fraction
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, ImageError, LatentError
+from ..models import spec
+from ..weights import Weights
+from . import geometry
+from .geometry import Region, Stage
+
+__all__ = ["ARENA_BUDGET", "Engine", "OutputType", "TileOption"]
+
+#: Working memory in bytes above which ``tile="auto"`` cuts a picture into tiles.
+ARENA_BUDGET = 256 * 2**20
+
+OutputType = Literal["float32", "uint8", "uint16"]
+TileOption = Literal["auto"] | int
+
+_FORMATS = ("uint8", "uint16", "float32")
+
+
+class Engine(abc.ABC):
+    """Runs the parts of one model. Made by `zenith_ae.engine.create`.
+
+    Attributes
+    ----------
+    weights : the model.
+    device : where it runs, for people to read.
+    isa : level of the native kernels, or the name of the backend.
+    threads : threads that a run uses at most.
+    """
+
+    device: str
+    isa: str
+    threads: int
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        config = weights.config
+        self._stages = {
+            part: geometry.split(part, layers, config.in_channels(part))
+            for part, layers in config.parts.items()
+        }
+        self._whole = {
+            part: Stage(part, -1, layers, config.in_channels(part), True)
+            for part, layers in config.parts.items()
+        }
+
+    def run(
+        self,
+        part: str,
+        x: NDArray[Any],
+        *,
+        plane: NDArray[np.float32] | None = None,
+        out: OutputType = "float32",
+        tile: TileOption = "auto",
+    ) -> NDArray[Any]:
+        """Run one part of the model.
+
+        Parameters
+        ----------
+        part : "encoder", "decoder", "denoiser" or "estimator".
+        x : (N, H, W, 3) picture, uint8 or uint16 (scaled to [0, 1] inside) or float32 in [0, 1];
+            for the decoder (N, h, w, latent channels) float32 latents.
+        plane : (N, H, W) float32, the denoiser's fourth input channel: the standard deviation of
+            the noise in units of [0, 1].
+        out : type of the result. float32 is the network's output as it is; the integer types are
+            its values clipped to [0, 1], scaled and rounded to nearest.
+        tile : "auto" cuts large pictures so that the working memory stays near `ARENA_BUDGET`; 0 never
+            does; a number N makes tiles of about N x N picture pixels.
+
+        Returns
+        -------
+        (N, ceil(H * scale), ceil(W * scale), channels) of type ``out``.
+
+        Raises
+        ------
+        ConfigError
+            If the model has no such part, or an option has no such value.
+        ImageError, LatentError
+            If the input has the wrong shape or type.
+        """
+        config = self.weights.config
+        if part not in config.parts:
+            raise ConfigError(f"{config.name} has no {part}, only {', '.join(config.parts)}")
+        if out not in _FORMATS:
+            raise ConfigError(f"out must be one of {', '.join(_FORMATS)}, got {out!r}")
+        if tile != "auto" and (isinstance(tile, bool | str) or tile < 0):
+            raise ConfigError(f"tile must be 'auto' or a number >= 0, got {tile!r}")
+        x, plane = self._checked(part, x, plane)
+        whole = self._whole[part]
+        height, width = x.shape[1:3]
+        step = geometry.multiple(whole.layers)
+        padded = (-(-height // step) * step, -(-width // step) * step)
+        wanted = (
+            geometry.output_size(whole.layers, height),
+            geometry.output_size(whole.layers, width),
+        )
+        result = np.empty((x.shape[0], *wanted, whole.out_channels), out)
+        for i in range(x.shape[0]):
+            self._run_image(part, x[i], None if plane is None else plane[i], padded, result[i], tile)
+        return result
+
+    def _checked(
+        self, part: str, x: NDArray[Any], plane: NDArray[Any] | None
+    ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
+        decoder, denoiser = part == "decoder", part == "denoiser"
+        error = LatentError if decoder else ImageError
+        channels = self.weights.config.in_channels(part) - (1 if denoiser else 0)
+        x = np.asarray(x)
+        allowed = ("float32",) if decoder else _FORMATS
+        if x.dtype.name not in allowed:
+            raise error(f"{part} input must be {' or '.join(allowed)}, got {x.dtype.name}")
+        if x.ndim != 4 or x.shape[3] != channels or 0 in x.shape[1:3]:
+            raise error(f"{part} input must have shape (N, H, W, {channels}), got {x.shape}")
+        if denoiser != (plane is not None):
+            raise error(f"{part} {'needs a' if denoiser else 'takes no'} plane")
+        if plane is not None:
+            plane = np.ascontiguousarray(plane)
+            if plane.shape != x.shape[:3] or plane.dtype != np.float32:
+                raise error(
+                    f"plane must be float32 of shape {x.shape[:3]}, got {plane.dtype.name} {plane.shape}"
+                )
+        return np.ascontiguousarray(x), plane
+
+    def _run_image(
+        self,
+        part: str,
+        image: NDArray[Any],
+        plane: NDArray[np.float32] | None,
+        padded: tuple[int, int],
+        target: NDArray[Any],
+        tile: TileOption,
+    ) -> None:
+        whole = self._whole[part]
+        if tile == 0 or (tile == "auto" and self._working_bytes(whole, *padded) <= ARENA_BUDGET):
+            stages: tuple[Stage, ...] = (whole,)
+        else:
+            stages = self._stages[part]
+        source = image
+        scale = Fraction(1)  # of the stage's input
+        picture = max(spec.out_scale(whole.layers), Fraction(1))  # a decoder's picture is its output
+        for stage in stages:
+            last = stage is stages[-1]
+            size = (
+                geometry.output_size(stage.layers, padded[0]),
+                geometry.output_size(stage.layers, padded[1]),
+            )
+            output = target if last else np.empty((*size, stage.out_channels), np.float32)
+            wanted = output.shape[0], output.shape[1]
+            side = padded
+            if stages[0] is not whole and stage.tiled:
+                if tile == "auto":
+                    side = geometry.choose_tiles(
+                        stage.layers, padded, wanted, ARENA_BUDGET,
+                        partial(self._working_bytes, stage),
+                    )  # fmt: skip
+                else:
+                    side = (geometry.tile_side(stage.layers, tile, picture / scale),) * 2
+            for region in geometry.regions(stage.layers, padded, wanted, side):
+                rows, columns = region.rows, region.columns
+                self._run_region(
+                    stage, source, plane if stage is stages[0] else None, region,
+                    output[rows.start : rows.stop, columns.start : columns.stop],
+                )  # fmt: skip
+            source, padded = output, size
+            scale *= spec.out_scale(stage.layers)
+
+    @abc.abstractmethod
+    def _working_bytes(self, stage: Stage, height: int, width: int) -> int:
+        """Working memory that a padded input of height x width needs, without input and output."""
+
+    @abc.abstractmethod
+    def _run_region(
+        self,
+        stage: Stage,
+        source: NDArray[Any],
+        plane: NDArray[np.float32] | None,
+        region: Region,
+        target: NDArray[Any],
+    ) -> None:
+        """Compute one tile into ``target``, a view of the output.
+
+        ``source`` is the whole unpadded input of the stage; the region may stick out of it at the
+        bottom and right, where its last row and column are repeated.
+        """
+
+    def stats(self) -> dict[str, int]:
+        """Working memory: bytes held, largest ever, blocks allocated, runs that reused a block."""
+        return {"arena_bytes": 0, "peak_bytes": 0, "allocations": 0, "reuses": 0}
+
+    def release(self) -> None:  # noqa: B027 - an engine without cached memory has nothing to do
+        """Give cached working memory back; the next run takes it anew."""
+
+    def profile(
+        self, part: str, x: NDArray[Any], plane: NDArray[np.float32] | None = None, repeats: int = 5
+    ) -> list[tuple[str, float]]:
+        """Best time of each step over ``repeats`` untiled runs: (label, milliseconds) in order.
+
+        Raises
+        ------
+        ConfigError
+            If this engine cannot tell.
+        """
+        raise ConfigError(f"the {self.device} engine has no profile")

@@ -1,0 +1,185 @@
+"""Which input a piece of the output needs: padding, stages and tiles of a network.
+
+Everything here is integer arithmetic on layer lists and sizes; no pixel is touched. Coordinates
+are rows or columns of a stage's input, padded at the bottom and right to whole resolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from math import ceil, lcm
+
+from ..models import spec
+from ..models.spec import Layers
+
+__all__ = [
+    "Region",
+    "Span",
+    "Stage",
+    "choose_tiles",
+    "multiple",
+    "output_size",
+    "regions",
+    "split",
+    "tile_side",
+]
+
+
+def multiple(layers: Layers) -> int:
+    """The smallest input size of which every size is a multiple at which all resolutions are whole."""
+    scale, result = Fraction(1), 1
+    for layer in layers:
+        scale *= layer.scale
+        result = lcm(result, scale.denominator)
+    return result
+
+
+def output_size(layers: Layers, size: int) -> int:
+    """Output rows for ``size`` input rows: the padding is cropped off as far as whole pixels allow."""
+    return ceil(size * spec.out_scale(layers))
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of layers that is computed tile by tile, or (``tiled`` False) only in one piece."""
+
+    part: str
+    index: int
+    layers: Layers
+    in_channels: int
+    tiled: bool
+
+    @cached_property
+    def out_channels(self) -> int:
+        *_, last = spec.trace(self.layers, self.in_channels)
+        return last.cout
+
+    @cached_property
+    def alignment(self) -> int:
+        return spec.alignment(self.layers)
+
+
+def split(part: str, layers: Layers, in_channels: int) -> tuple[Stage, ...]:
+    """Cut a network into stages at its global layers.
+
+    A network with a skip across a cut stays whole, untiled.
+    """
+    cuts = [0]
+    for i in range(1, len(layers)):
+        if spec.is_global(layers[i]) != spec.is_global(layers[i - 1]):
+            cuts.append(i)
+    cuts.append(len(layers))
+    pieces = [layers[a:b] for a, b in pairwise(cuts)]
+    for piece in pieces:
+        kept = {layer.name for layer in piece if isinstance(layer, spec.Keep)}
+        added = {layer.name for layer in piece if isinstance(layer, spec.Add)}
+        if not added <= kept:
+            return (Stage(part, 0, layers, in_channels, False),)
+    stages = []
+    for index, piece in enumerate(pieces):
+        stages.append(Stage(part, index, piece, in_channels, not spec.is_global(piece[0])))
+        in_channels = stages[-1].out_channels
+    return tuple(stages)
+
+
+@dataclass(frozen=True)
+class Span:
+    """One axis of a tile: input [lo, hi) gives output [start, stop) after ``skip`` output rows."""
+
+    lo: int
+    hi: int
+    start: int
+    stop: int
+    skip: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """A tile: its rows and its columns."""
+
+    rows: Span
+    columns: Span
+
+
+def spans(layers: Layers, padded: int, wanted: int, step: int) -> list[Span]:
+    """Cut one axis into tiles of ``step`` input rows (a multiple of the alignment, or >= padded)."""
+    scale, align = spec.out_scale(layers), spec.alignment(layers)
+    if step >= padded:
+        return [Span(0, padded, 0, wanted, 0)]
+    result = []
+    for a in range(0, padded, step):
+        start, stop = int(a * scale), min(int((a + step) * scale), wanted)
+        lo, hi = spec.required_input(layers, start, stop)
+        lo, hi = max(lo // align * align, 0), min(-(-hi // align) * align, padded)
+        result.append(Span(lo, hi, start, stop, start - int(lo * scale)))
+    return result
+
+
+def regions(
+    layers: Layers, padded: tuple[int, int], wanted: tuple[int, int], tile: tuple[int, int]
+) -> Iterator[Region]:
+    """All tiles of a picture, row by row.
+
+    Parameters
+    ----------
+    padded : height and width of the padded input.
+    wanted : height and width of the output.
+    tile : height and width of a tile in input pixels without its surroundings.
+    """
+    columns = spans(layers, padded[1], wanted[1], tile[1])
+    for rows in spans(layers, padded[0], wanted[0], tile[0]):
+        for span in columns:
+            yield Region(rows, span)
+
+
+def tile_side(layers: Layers, pixels: int, density: Fraction) -> int:
+    """The side of a tile in input units, rounded up to the alignment.
+
+    Parameters
+    ----------
+    pixels : its side in pixels of the picture, at least 1.
+    density : pixels of the picture per input unit along one axis.
+    """
+    align = spec.alignment(layers)
+    return -(-ceil(pixels / density) // align) * align
+
+
+def choose_tiles(
+    layers: Layers,
+    padded: tuple[int, int],
+    wanted: tuple[int, int],
+    budget: int,
+    working_bytes: Callable[[int, int], int],
+) -> tuple[int, int]:
+    """The tile size with the least total work whose working memory is within ``budget`` bytes.
+
+    ``working_bytes(height, width)`` is the memory that an input of that size takes. Where even the
+    smallest tile takes more, the smallest tile is the answer.
+    """
+    if working_bytes(*padded) <= budget:
+        return padded
+    align = spec.alignment(layers)
+
+    def candidates(size: int) -> list[tuple[int, int, int]]:
+        """Tile sizes with the largest and the total input of their spans."""
+        found = {}
+        for count in range(1, -(-size // align) + 1):
+            step = -(-size // count // align) * align or align
+            if step not in found:
+                lengths = [s.hi - s.lo for s in spans(layers, size, output_size(layers, size), step)]
+                found[step] = (step, max(lengths), sum(lengths))
+        return list(found.values())
+
+    heights, widths = candidates(padded[0]), candidates(padded[1])
+    per_pixel = working_bytes(*padded) / (padded[0] * padded[1])
+    fitting = [
+        (rows * columns, (height, width))
+        for height, tallest, rows in heights
+        for width, widest, columns in widths
+        if tallest * widest * per_pixel <= budget
+    ]
+    return min(fitting)[1] if fitting else (heights[-1][0], widths[-1][0])

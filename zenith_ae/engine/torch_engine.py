@@ -1,0 +1,112 @@
+"""The torch engine: the reference modules behind the engine interface, on a CPU or a CUDA GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, MissingDependencyError
+from ..models import spec
+from ..weights import Weights
+from .base import Engine
+from .geometry import Region, Stage
+
+try:
+    import torch
+    import torch.nn.functional as F
+
+    from ..models.modules import Network, build_module
+except ImportError:
+    raise MissingDependencyError(
+        "the torch engine needs torch: pip install 'zenith-ae[torch]', or use device='cpu'"
+    ) from None
+
+__all__ = ["TorchEngine"]
+
+_SCALE = {"uint8": 255.0, "uint16": 65535.0}
+
+
+class TorchEngine(Engine):
+    """Runs `zenith_ae.models.modules`; see `Engine` for the interface.
+
+    Parameters
+    ----------
+    weights : the model.
+    device : "cpu" or "cuda". Threads on the CPU are torch's own (``torch.set_num_threads``).
+    """
+
+    isa = "torch"
+
+    def __init__(self, weights: Weights, device: str = "cpu") -> None:
+        super().__init__(weights)
+        self._device = torch.device(device)
+        self.device = f"torch {device}"
+        self.threads = torch.get_num_threads()
+        self._modules: dict[tuple[str, int], Network] = {}
+        for part, layers in weights.config.parts.items():
+            module = build_module(layers, weights.config.in_channels(part))
+            state = {name: torch.from_numpy(t.copy()) for name, t in weights.part(part).items()}
+            module.load_state_dict(state)
+            self._modules[part, -1] = module.eval().requires_grad_(False).to(self._device)
+
+    def _working_bytes(self, stage: Stage, height: int, width: int) -> int:
+        # Input, output and two intermediate results of the widest layer are alive at once.
+        def floats(step: spec.Step) -> float:
+            hidden = getattr(step.layer, "hidden", 0)
+            before = step.cin / step.layer.scale**2
+            return float((before + step.cout + 2 * max(hidden, step.cout)) * step.scale**2)
+
+        widest = max(floats(step) for step in spec.trace(stage.layers, stage.in_channels))
+        return int(4 * widest * height * width)
+
+    def _run_region(
+        self,
+        stage: Stage,
+        source: NDArray[Any],
+        plane: NDArray[np.float32] | None,
+        region: Region,
+        target: NDArray[Any],
+    ) -> None:
+        with torch.inference_mode():
+            x = self._load(source, region)
+            if plane is not None:
+                x = torch.cat([x, self._load(plane[:, :, None], region)], 1)
+            y = self._network(stage)(x)[0].permute(1, 2, 0)
+            rows, columns = region.rows, region.columns
+            y = y[
+                rows.skip : rows.skip + rows.stop - rows.start,
+                columns.skip : columns.skip + columns.stop - columns.start,
+            ]
+            if target.dtype.name in _SCALE:
+                y = (y.clamp(0, 1) * _SCALE[target.dtype.name]).round()
+            target[...] = y.cpu().numpy().astype(target.dtype)
+
+    def _network(self, stage: Stage) -> Network:
+        """The module of a stage; it shares the parameters of its part's module."""
+        key = (stage.part, stage.index)
+        if key not in self._modules:
+            whole = self._modules[stage.part, -1]
+            before = sum(len(s.layers) for s in self._stages[stage.part][: stage.index])
+            module = build_module(stage.layers, stage.in_channels)
+            for i in range(len(stage.layers)):
+                module[i] = whole[before + i]
+            self._modules[key] = module
+        return self._modules[key]
+
+    def _load(self, source: NDArray[Any], region: Region) -> torch.Tensor:
+        """(1, C, H, W) float32 on the device, scaled and padded by edge repetition."""
+        rows, columns = region.rows, region.columns
+        piece = source[rows.lo : rows.hi, columns.lo : columns.hi]
+        scale = _SCALE.get(piece.dtype.name)
+        values = piece.astype(np.float32) / np.float32(scale) if scale else piece
+        x = torch.from_numpy(np.ascontiguousarray(values)).to(self._device).permute(2, 0, 1)[None]
+        down, right = rows.hi - rows.lo - x.shape[2], columns.hi - columns.lo - x.shape[3]
+        return F.pad(x, (0, right, 0, down), mode="replicate") if down or right else x
+
+
+def check_device(device: str) -> None:
+    """Raise ConfigError where torch does not have the device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device cuda: torch finds no CUDA GPU")
