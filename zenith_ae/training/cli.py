@@ -1,7 +1,8 @@
-"""``zenith-ae train denoise|distill``: the command line of the trainer."""
+"""``zenith-ae train denoise|distill`` and ``zenith-ae evaluate``."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import click
 
 from ..models import zoo
 
-__all__ = ["train"]
+__all__ = ["evaluate", "train"]
 
 
 def _schedule(command: Callable[..., None]) -> Callable[..., None]:
@@ -116,3 +117,47 @@ def distill(
         init=options["init"], resume=not options["fresh"], latent_weight=latent_weight, cache=latents,
     )  # fmt: skip
     _finish(path)
+
+
+@click.command()
+@click.argument("model", metavar="NAME|FILE")
+@click.argument("source", type=click.Path(exists=True))
+@click.option("--sigma", "sigmas", multiple=True, type=click.FloatRange(0, 255), default=(15, 25, 50),
+              show_default=True, help="Level of the noise added, of 255; may be given several times.")
+@click.option("--reference", type=click.Path(exists=True),
+              help="Ground truth of real noisy pictures, by the same names.")
+@click.option("--other", metavar="NAME|FILE", help="Another autoencoder to exchange encoder and decoder with.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise.")
+@click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads [default: all].")
+@click.option("--pictures", is_flag=True, help="Print each picture's values too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def evaluate(
+    model: str, source: str, sigmas: tuple[float, ...], reference: str | None, other: str | None, seed: int,
+    limit: int | None, threads: int | None, pictures: bool, as_json: bool,
+) -> None:
+    """Measure PSNR and SSIM of a model on a folder or .tar pack of pictures.
+
+    A denoiser is given clean pictures plus Gaussian noise, or real pairs NAME_real.* and NAME_mean.*
+    where the source holds such; an autoencoder's round trip is compared with its input.
+
+    \b
+    Example:
+      zenith-ae evaluate zenith-denoise pictures/ --sigma 25
+    """
+    from ..pipelines import Autoencoder, load
+    from .evaluate import evaluate_model, format_table, to_json
+
+    second = None if other is None else load(other, threads=threads)
+    if not (second is None or isinstance(second, Autoencoder)):
+        raise click.UsageError(f"--other {other}: not an autoencoder")
+
+    def progress(done: int, count: int, name: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r{done + 1}/{count} {name[-60:]:60}", err=True, nl=done + 1 == count)
+
+    result = evaluate_model(
+        load(model, threads=threads), source, sigmas=sigmas, seed=seed, limit=limit,
+        reference=reference, other=second, progress=progress,
+    )  # fmt: skip
+    click.echo(to_json(result, pictures) if as_json else format_table(result, pictures))

@@ -359,10 +359,11 @@ class Mixture:
 
     def _gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         n, height, width, _ = clean.shape
+        low, high = self.sigma
         level = np.empty((n, height, width), np.float32)
-        level[:] = rng.uniform(*self.sigma, n).astype(np.float32)[:, None, None]
+        level[:] = rng.uniform(low, high, n)[:, None, None]
         for k in np.flatnonzero(rng.random(n) < self.varying):
-            level[k] = smooth_map(rng, height, width, *self.sigma)
+            level[k] = smooth_map(rng, height, width, low, high)
         degraded, level = gaussian(clean, rng, level)
         for k in np.flatnonzero(rng.random(n) < self.clipped):
             degraded[k] = np.round(np.clip(degraded[k], 0, 1) * 255) / np.float32(255)
