@@ -103,7 +103,7 @@ def extension(name: str, c_files: list[Path]) -> Extension:
     return made
 
 
-kernels = sorted(C_FOLDER.glob("level_*.c")) + [C_FOLDER / "dispatch.c"]
+kernels = [*sorted(C_FOLDER.glob("level_*.c")), C_FOLDER / "dispatch.c"]
 extensions = [extension("_ops", kernels)]
 if (FOLDER / "_plan.pyx").exists():
     extensions.append(extension("_plan", sorted(C_FOLDER.glob("*.c"))))

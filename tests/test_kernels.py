@@ -1,0 +1,633 @@
+"""Every kernel on every level that this machine has, against float64.
+
+The rule for inexact kernels: the error may be twice that of numpy's own float32 arithmetic plus
+a small multiple of the size of the numbers involved. Transforms are moreover tested on small
+integers, where float32 is exact and nothing but equality passes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zenith_ae._kernels import _ops, available_isas, compiled_isas, current_isa
+from zenith_ae.errors import IsaError
+
+every_isa = pytest.mark.parametrize("isa", available_isas())
+seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+channel_counts = st.sampled_from([16, 32, 48, 80])
+SENTINEL = np.float32(-12345.0)
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def assert_accurate(result, exact, float32, magnitude) -> None:
+    """``result`` errs at most twice as much as ``float32`` does, plus 1e-6 of ``magnitude``."""
+    assert result.dtype == np.float32
+    allowed = 2 * np.abs(float32 - exact).max() + 1e-6 * np.max(magnitude)
+    assert np.abs(result - exact).max() <= allowed
+
+
+def act(x: np.ndarray, relu: bool) -> np.ndarray:
+    return np.maximum(x, 0) if relu else x
+
+
+# --- levels ---------------------------------------------------------------------------------
+
+
+def test_generic_level_is_always_there():
+    assert "generic" in available_isas()
+    assert set(available_isas()) <= set(compiled_isas())
+
+
+def test_best_level_is_the_default(monkeypatch):
+    monkeypatch.delenv("ZENITH_ISA", raising=False)
+    assert current_isa() == available_isas()[-1]
+
+
+@every_isa
+def test_environment_and_argument_force_a_level(isa, monkeypatch):
+    monkeypatch.setenv("ZENITH_ISA", isa)
+    assert current_isa() == isa
+    monkeypatch.setenv("ZENITH_ISA", "no-such-level")
+    assert current_isa(isa) == isa
+
+
+def test_unknown_level_is_refused_and_never_replaced(monkeypatch):
+    monkeypatch.setenv("ZENITH_ISA", "sse9")
+    with pytest.raises(IsaError, match=r"'sse9' \(from ZENITH_ISA\) is not a level; available: generic"):
+        current_isa()
+    with pytest.raises(IsaError, match="'sse9'"):
+        _ops.relu(np.zeros(3, np.float32), np.zeros(3, np.float32))
+    with pytest.raises(IsaError, match="'mmx' is not a level"):
+        current_isa("mmx")
+
+
+def test_import_succeeds_with_an_unknown_level_so_that_the_error_can_be_shown():
+    environment = os.environ | {"ZENITH_ISA": "sse9"}
+    code = "import zenith_ae._kernels as k; print(*k.available_isas())"
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert run.stdout.split() == list(available_isas()), run.stderr
+
+
+# --- gemm -----------------------------------------------------------------------------------
+
+
+def run_gemm(isa, a, start, a_pixel, segment, w, bias, residual, block, out_pixel, out, pixels, relu):
+    _ops.gemm(
+        a, start, a_pixel, np.asarray(segment, np.intp), w.shape[2], _ops.pack_gemm(w), bias,
+        None if residual is None else residual.ravel(), 0 if residual is None else residual.shape[1],
+        out, out_pixel, np.asarray(block, np.intp), pixels, relu, isa=isa,
+    )  # fmt: skip
+
+
+def gemm_input(a, start, a_pixel, segment, depth, pixels) -> np.ndarray:
+    """The (pixels, segments * depth) matrix that zn_gemm describes."""
+    index = (
+        start + np.arange(pixels)[:, None, None] * a_pixel + np.asarray(segment)[:, None] + np.arange(depth)
+    )
+    return a[index].reshape(pixels, -1)
+
+
+@every_isa
+@given(
+    rng=seeds,
+    kind=st.sampled_from(["linear", "conv", "strided conv", "unshuffle"]),
+    depth=st.integers(1, 70),
+    panels=st.integers(1, 5),
+    pixels=st.integers(1, 45),
+    with_bias=st.booleans(),
+    with_residual=st.booleans(),
+    relu=st.booleans(),
+)
+def test_gemm_matches_float64(isa, rng, kind, depth, panels, pixels, with_bias, with_residual, relu):
+    stride = 2 if kind in ("strided conv", "unshuffle") else 1
+    width = pixels * stride + 2
+    row = width * depth
+    if kind == "linear":
+        segment = [0]
+    elif kind == "unshuffle":
+        segment = [dy * row + dx * depth for dy in range(2) for dx in range(2)]
+    else:
+        segment = [dy * row + dx * depth for dy in range(3) for dx in range(3)]
+    start = int(rng.integers(0, 3))
+    a = normal(rng, 3 * row + start)
+    w = normal(rng, 16 * panels, len(segment), depth)
+    bias = normal(rng, 16 * panels) if with_bias else None
+    residual = normal(rng, pixels, 16 * panels) if with_residual else None
+    block = rng.permutation(panels) * 16 + 5  # column blocks in any order, with gaps around them
+    out_pixel = 16 * panels + 9
+    out = np.full(pixels * out_pixel, SENTINEL)
+    run_gemm(isa, a, start, stride * depth, segment, w, bias, residual, block, out_pixel, out, pixels, relu)
+
+    def reference(dtype) -> np.ndarray:
+        x = gemm_input(a, start, stride * depth, segment, depth, pixels).astype(dtype)
+        y = x @ w.reshape(16 * panels, -1).T.astype(dtype)
+        y = y if bias is None else y + bias
+        return act(y if residual is None else y + residual, relu)
+
+    x = np.abs(gemm_input(a, start, stride * depth, segment, depth, pixels))
+    written = out.reshape(pixels, out_pixel)
+    columns = (block[:, None] + np.arange(16)).ravel()
+    result = written[:, columns]
+    magnitude = (x @ np.abs(w.reshape(16 * panels, -1).T)).max() + 4
+    assert_accurate(result, reference(np.float64), reference(np.float32), magnitude)
+    untouched = np.delete(written, columns, axis=1)
+    assert (untouched == SENTINEL).all()
+
+
+@every_isa
+@given(rng=seeds, depth=st.integers(1, 40), panels=st.integers(1, 4), pixels=st.integers(1, 40))
+def test_gemm_bits_depend_neither_on_position_nor_on_the_number_of_pixels_and_columns(
+    isa, rng, depth, panels, pixels
+):
+    a, w = normal(rng, pixels * depth), normal(rng, 16 * panels, 1, depth)
+    bias = normal(rng, 16 * panels)
+    whole = np.empty(pixels * 16 * panels, np.float32)
+    block = np.arange(panels) * 16
+    run_gemm(isa, a, 0, depth, [0], w, bias, None, block, 16 * panels, whole, pixels, False)
+    whole = whole.reshape(pixels, 16 * panels)
+    one = np.empty(16, np.float32)
+    for pixel in range(pixels):
+        for panel in range(panels):
+            part = slice(16 * panel, 16 * panel + 16)
+            run_gemm(
+                isa, a, pixel * depth, depth, [0], w[part], bias[part].copy(), None, [0], 16, one, 1, False
+            )
+            assert (one == whole[pixel, part]).all()
+
+
+@every_isa
+def test_gemm_cuts_long_rows_into_chunks_without_a_seam(isa):
+    rng = np.random.default_rng(1)
+    pixels, depth = 401, 300
+    a, w = normal(rng, pixels * depth), normal(rng, 32, 1, depth)
+    out = np.empty(pixels * 32, np.float32)
+    run_gemm(isa, a, 0, depth, [0], w, None, None, [0, 16], 32, out, pixels, False)
+    x = a.reshape(pixels, depth)
+    exact = x.astype(np.float64) @ w[:, 0].T.astype(np.float64)
+    assert_accurate(out.reshape(pixels, 32), exact, x @ w[:, 0].T, np.abs(x) @ np.abs(w[:, 0].T))
+
+
+def test_gemm_entry_point_refuses_addresses_outside_its_arrays():
+    a, w, out = np.zeros(64, np.float32), np.zeros((16, 1, 8), np.float32), np.zeros(128, np.float32)
+    arguments = dict(w=w, bias=None, residual=None, out_pixel=16, relu=False)
+    for change in (
+        dict(start=1), dict(a_pixel=9), dict(segment=[-1]), dict(segment=[1]), dict(block=[1]),
+        dict(pixels=9),
+    ):  # fmt: skip
+        call = dict(a=a, start=0, a_pixel=8, segment=[0], block=[0], out=out, pixels=8) | arguments | change
+        with pytest.raises(ValueError, match="outside its bounds"):
+            run_gemm("generic", **call)
+
+
+# --- depthwise ------------------------------------------------------------------------------
+
+
+def depthwise_reference(rows, weight, bias, add, relu, dtype) -> np.ndarray:
+    width, channels = next(row for row in rows if row is not None).shape
+    total = np.zeros((width, channels), dtype)
+    for i, row in enumerate(rows):
+        if row is None:
+            continue
+        padded = np.pad(row.astype(dtype), ((1, 1), (0, 0)))
+        for j in range(3):
+            total = total + padded[j : j + width] * weight[i, j].astype(dtype)
+    total = total if bias is None else total + bias
+    return act(total if add is None else total + add, relu)
+
+
+@every_isa
+@given(
+    rng=seeds,
+    width=st.integers(1, 75),
+    channels=channel_counts,
+    above=st.booleans(),
+    below=st.booleans(),
+    with_bias=st.booleans(),
+    with_add=st.booleans(),
+    in_place=st.booleans(),
+    relu=st.booleans(),
+)
+def test_depthwise_matches_float64(
+    isa, rng, width, channels, above, below, with_bias, with_add, in_place, relu
+):
+    rows = [normal(rng, width, channels) for _ in range(3)]
+    rows[0], rows[2] = rows[0] if above else None, rows[2] if below else None
+    weight, bias = normal(rng, 3, 3, channels), normal(rng, channels) if with_bias else None
+    add = normal(rng, width, channels) if with_add else None
+    exact = depthwise_reference(rows, weight, bias, add, relu, np.float64)
+    float32 = depthwise_reference(rows, weight, bias, add, relu, np.float32)
+    out = add if with_add and in_place else np.empty((width, channels), np.float32)
+    _ops.depthwise(*rows, weight, bias, add, out, relu, isa=isa)
+    assert_accurate(out, exact, float32, 10)
+
+
+@every_isa
+@given(rng=seeds, width=st.integers(3, 40), shift=st.integers(1, 40))
+def test_depthwise_bits_do_not_depend_on_the_position_in_the_row(isa, rng, width, shift):
+    rows = [normal(rng, width, 16) for _ in range(3)]
+    weight = normal(rng, 3, 3, 16)
+    out, moved = np.empty((width, 16), np.float32), np.empty((width + 2 * shift, 16), np.float32)
+    _ops.depthwise(*rows, weight, None, None, out, isa=isa)
+    longer = [np.concatenate([normal(rng, shift, 16), row, normal(rng, shift, 16)]) for row in rows]
+    _ops.depthwise(*longer, weight, None, None, moved, isa=isa)
+    assert (moved[shift + 1 : shift + width - 1] == out[1:-1]).all()
+
+
+# --- Walsh-Hadamard -------------------------------------------------------------------------
+
+
+def hadamard(n: int) -> np.ndarray:
+    """The matrix (-1)^popcount(i & j), which is Sylvester's, in float64."""
+    i = np.arange(n)
+    parity = np.array([[bin(a & b).count("1") & 1 for a in i] for b in i])
+    return 1.0 - 2.0 * parity
+
+
+def shrink(x, threshold):
+    return x if threshold is None else np.sign(x) * np.maximum(np.abs(x) - threshold, 0)
+
+
+def to_tiles(x: np.ndarray, T: int) -> np.ndarray:
+    """(rows <= T, width, C) to (tiles, T, T, C), filled up with zeros."""
+    rows, width, channels = x.shape
+    tiles = -(-width // T)
+    padded = np.pad(x, ((0, T - rows), (0, tiles * T - width), (0, 0)))
+    return padded.reshape(T, tiles, T, channels).swapaxes(0, 1)
+
+
+def from_tiles(tiles: np.ndarray, rows: int, width: int) -> np.ndarray:
+    T, channels = tiles.shape[1], tiles.shape[3]
+    return tiles.swapaxes(0, 1).reshape(T, -1, channels)[:rows, :width]
+
+
+def transform(tiles: np.ndarray) -> np.ndarray:
+    h = hadamard(tiles.shape[1]).astype(tiles.dtype)
+    return np.einsum("ay,bx,nyxc->nabc", h, h, tiles, optimize=True)
+
+
+def wht_reference(x, gate, threshold) -> np.ndarray:
+    spectrum = shrink(gate * transform(to_tiles(x, len(gate))), threshold)
+    return from_tiles(transform(spectrum), *x.shape[:2])
+
+
+def wht_backward_reference(x, grad_out, gate, threshold):
+    """grad_in, grad_gate and grad_threshold, in the dtype of the arguments."""
+    X = transform(to_tiles(x, len(gate)))
+    P, dS = gate * X, transform(to_tiles(grad_out, len(gate)))
+    passed = np.ones_like(P) if threshold is None else (np.abs(P) > threshold).astype(P.dtype)
+    dP = dS * passed
+    grad_in = from_tiles(transform(gate * dP), *x.shape[:2])
+    return grad_in, (dP * X).sum(0), -(np.sign(P) * dP).sum(0)
+
+
+def separable_reference(x, row_gate, row_threshold, column_gate, column_threshold) -> np.ndarray:
+    tiles, h = to_tiles(x, len(row_gate)), hadamard(len(row_gate)).astype(x.dtype)
+    for axis, gate, threshold in ((2, row_gate, row_threshold), (1, column_gate, column_threshold)):
+        v = np.moveaxis(tiles, axis, 2)
+        v = shrink(gate * np.einsum("ab,nkbc->nkac", h, v), threshold)
+        tiles = np.moveaxis(np.einsum("ab,nkbc->nkac", h, v), 2, axis)
+    return from_tiles(tiles, *x.shape[:2])
+
+
+def small_integers(rng, *shape) -> np.ndarray:
+    return rng.integers(-3, 4, shape).astype(np.float32)
+
+
+def with_gap(x: np.ndarray, gap: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same values as a view whose rows lie ``gap`` floats further apart, and these floats."""
+    rows, width, channels = x.shape
+    store = np.full((rows, width * channels + gap), SENTINEL)
+    view = store[:, : width * channels].reshape(rows, width, channels)
+    view[:] = x
+    return view, store[:, width * channels :]
+
+
+tile_cases = dict(
+    rng=seeds,
+    T=st.sampled_from([4, 8, 16]),
+    missing_rows=st.integers(0, 15),
+    width=st.integers(1, 37),
+    channels=st.sampled_from([16, 48]),
+    with_threshold=st.booleans(),
+)
+
+
+@every_isa
+@given(**tile_cases, in_place=st.booleans(), gap=st.sampled_from([0, 16, 3]))
+def test_wht_tiles_match_float64(isa, rng, T, missing_rows, width, channels, with_threshold, in_place, gap):
+    x = normal(rng, max(1, T - missing_rows), width, channels)
+    gate = normal(rng, T, T, channels) / np.float32(T * T)
+    threshold = np.abs(normal(rng, T, T, channels)) / np.float32(T) if with_threshold else None
+    exact = wht_reference(x.astype(np.float64), gate, threshold)
+    float32 = wht_reference(x, gate, threshold)
+    source, behind = with_gap(x, gap)
+    out, behind = (source, behind) if in_place else with_gap(np.zeros_like(x), 2 * gap)
+    _ops.wht_tiles(source, out, gate, threshold, isa=isa)
+    assert_accurate(out, exact, float32, np.abs(exact).max() + 1)
+    assert (behind == SENTINEL).all()
+
+
+@every_isa
+@given(**tile_cases)
+def test_wht_tiles_and_gradients_are_exact_on_small_integers(
+    isa, rng, T, missing_rows, width, channels, with_threshold
+):
+    x = small_integers(rng, max(1, T - missing_rows), width, channels)
+    grad_out = small_integers(rng, *x.shape)
+    gate = small_integers(rng, T, T, channels)
+    # Halves between the integers: no coefficient meets its threshold exactly.
+    threshold = rng.integers(0, 3 * T, gate.shape).astype(np.float32) + 0.5 if with_threshold else None
+
+    out = np.empty_like(x)
+    _ops.wht_tiles(x, out, gate, threshold, isa=isa)
+    assert (out == wht_reference(x.astype(np.float64), gate, threshold)).all()
+
+    start = small_integers(rng, *gate.shape)
+    grad_in, grad_gate = np.empty_like(x), start.copy()
+    grad_threshold = start.copy() if with_threshold else None
+    _ops.wht_tiles_backward(x, grad_out, grad_in, gate, threshold, grad_gate, grad_threshold, isa=isa)
+    expected = wht_backward_reference(x.astype(np.float64), grad_out.astype(np.float64), gate, threshold)
+    assert (grad_in == expected[0]).all()
+    assert (grad_gate == start + expected[1]).all()
+    if with_threshold:
+        assert (grad_threshold == start + expected[2]).all()
+
+
+def test_backward_reference_is_the_derivative_of_the_forward_reference():
+    rng = np.random.default_rng(7)
+    x, grad_out = rng.standard_normal((2, 7, 19, 16))
+    gate, threshold = rng.standard_normal((8, 8, 16)), rng.uniform(0, 8, (8, 8, 16))
+    gradients = wht_backward_reference(x, grad_out, gate, threshold)
+    point, step = (x, gate, threshold), 1e-7
+    for i, gradient in enumerate(gradients):
+        direction = rng.standard_normal(gradient.shape)
+        ends = []
+        for sign in (1, -1):
+            moved = [p + sign * step * direction if k == i else p for k, p in enumerate(point)]
+            ends.append((wht_reference(*moved) * grad_out).sum())
+        slope = (ends[0] - ends[1]) / (2 * step)
+        assert slope == pytest.approx((gradient * direction).sum(), rel=1e-4)
+
+
+@every_isa
+@given(rng=seeds, T=st.sampled_from([4, 8, 16]), tiles=st.integers(1, 4))
+def test_wht_tile_bits_do_not_depend_on_the_neighbours(isa, rng, T, tiles):
+    x = normal(rng, T, T * tiles, 16)
+    gate, threshold = normal(rng, T, T, 16), np.abs(normal(rng, T, T, 16))
+    whole, alone = np.empty_like(x), np.empty((T, T, 16), np.float32)
+    _ops.wht_tiles(x, whole, gate, threshold, isa=isa)
+    for i in range(tiles):
+        part = slice(i * T, i * T + T)
+        _ops.wht_tiles(np.ascontiguousarray(x[:, part]), alone, gate, threshold, isa=isa)
+        assert (alone == whole[:, part]).all()
+
+
+@every_isa
+@given(**tile_cases, in_place=st.booleans())
+def test_separable_wht_is_exact_on_small_integers(
+    isa, rng, T, missing_rows, width, channels, with_threshold, in_place
+):
+    x = small_integers(rng, max(1, T - missing_rows), width, channels)
+    gates = [small_integers(rng, T, channels) for _ in range(2)]
+    thresholds = [
+        rng.integers(0, 2 * T, (T, channels)).astype(np.float32) if with_threshold else None for _ in range(2)
+    ]
+    arguments = gates[0], thresholds[0], gates[1], thresholds[1]
+    expected = separable_reference(x.astype(np.float64), *arguments)
+    out = x if in_place else np.empty_like(x)
+    _ops.wht_tiles_separable(x, out, *arguments, isa=isa)
+    assert (out == expected).all()
+
+
+@every_isa
+@given(rng=seeds, H=st.integers(1, 20), W=st.integers(1, 20), with_threshold=st.booleans())
+def test_batch_functions_for_training_use_the_stored_convention(isa, rng, H, W, with_threshold):
+    N, C, T = 2, 16, 4
+    x, grad_out = small_integers(rng, N, H, W, C), small_integers(rng, N, H, W, C)
+    gate = small_integers(rng, T, T, C)
+    threshold = rng.integers(0, 9, gate.shape).astype(np.float32) + 0.5 if with_threshold else None
+    out, grad_in = np.empty_like(x), np.empty_like(x)
+    grad_gate, grad_threshold = np.zeros_like(gate), np.zeros_like(gate) if with_threshold else None
+    _ops.wht_gate_forward(x, gate, threshold, out, isa=isa)
+    _ops.wht_gate_backward(x, grad_out, gate, threshold, grad_in, grad_gate, grad_threshold, isa=isa)
+
+    gate_total, threshold_total = np.zeros(gate.shape), np.zeros(gate.shape)
+    for n in range(N):
+        for y in range(0, H, T):
+            band = n, slice(y, y + T)
+            source, slope = x[band].astype(np.float64), grad_out[band].astype(np.float64)
+            assert (out[band] == wht_reference(source, gate, threshold) / T**2).all()
+            gradients = wht_backward_reference(source, slope, gate, threshold)
+            assert (grad_in[band] == gradients[0] / T**2).all()
+            gate_total += gradients[1] / T**2
+            threshold_total += gradients[2] / T**2
+    assert (grad_gate == gate_total).all()
+    if with_threshold:
+        assert (grad_threshold == threshold_total).all()
+
+
+@every_isa
+@given(rng=seeds, log2=st.integers(0, 12), count=st.integers(1, 3), gap=st.integers(0, 3))
+def test_fwht_is_exact_on_small_integers(isa, rng, log2, count, gap):
+    n = 2**log2
+    store = np.full((count, n + gap), SENTINEL)
+    x = small_integers(rng, count, n)
+    store[:, :n] = x
+    _ops.fwht(store[:, :n], isa=isa)
+    expected = x.astype(np.float64)
+    for bit in range(log2):  # the textbook recursion
+        pairs = expected.reshape(count, -1, 2, 2**bit)
+        expected = np.stack([pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]], 2)
+    assert (store[:, :n] == expected.reshape(count, n)).all()
+    assert (store[:, n:] == SENTINEL).all()
+
+
+@given(rng=seeds, log2=st.integers(0, 11))
+def test_fwht_gives_the_same_bits_on_every_level(rng, log2):
+    x = normal(rng, 1, 2**log2)
+    results = []
+    for isa in available_isas():
+        y = x.copy()
+        _ops.fwht(y, isa=isa)
+        results.append(y)
+    assert all((y == results[0]).all() for y in results)
+    exact = x.astype(np.float64) @ hadamard(2**log2) if log2 <= 8 else results[0].astype(np.float64)
+    assert np.abs(results[0] - exact).max() <= 1e-6 * np.abs(x).sum()
+
+
+# --- elementwise ----------------------------------------------------------------------------
+
+
+@every_isa
+@given(rng=seeds, n=st.integers(0, 70), in_place=st.booleans())
+def test_relu_and_add_are_exact_at_every_length(isa, rng, n, in_place):
+    x, y = normal(rng, n), normal(rng, n)
+    expected_relu, expected_sum = np.maximum(x, 0), x + y
+    out = x.copy() if in_place else np.empty_like(x)
+    _ops.relu(out if in_place else x, out, isa=isa)
+    assert (out == expected_relu).all()
+    out = y.copy() if in_place else np.empty_like(x)
+    _ops.add(x, out if in_place else y, out, isa=isa)
+    assert (out == expected_sum).all()
+
+
+@every_isa
+@pytest.mark.parametrize("position", [0, 1, 20])
+def test_nan_is_not_hidden(isa, position):
+    x = np.ones(21, np.float32)
+    x[position] = np.nan
+    out = np.empty_like(x)
+    for run in (_ops.relu, lambda *a, isa: _ops.soft_clamp(*a, 3.0, isa=isa)):
+        run(x, out, isa=isa)
+        assert np.flatnonzero(np.isnan(out)).tolist() == [position]
+
+
+@every_isa
+@given(rng=seeds, n=st.integers(1, 70), limit=st.sampled_from([0.5, 3.0, 10.0]), in_place=st.booleans())
+def test_soft_clamp_is_tanh_within_a_millionth_of_the_limit(isa, rng, n, limit, in_place):
+    x = normal(rng, n) * np.float32(limit * 4)
+    x[0] = rng.choice(np.array([0, -0.0, 1e-20, 1e30, -np.inf, np.inf], np.float32))
+    exact = np.tanh(x.astype(np.float64) / limit) * limit
+    out = x if in_place else np.empty_like(x)
+    _ops.soft_clamp(x, out, limit, isa=isa)
+    assert np.abs(out - exact).max() < 1e-6 * limit
+    assert np.abs(out).max() <= limit
+    np.testing.assert_allclose(out, exact, rtol=1e-6, atol=1e-37)
+
+
+@every_isa
+@given(rng=seeds, pixels=st.integers(1, 60), channels=channel_counts)
+def test_channel_sums_add_up_in_double(isa, rng, pixels, channels):
+    x = normal(rng, pixels, channels) + np.float32(100)
+    sums = np.ones((2, channels))
+    _ops.channel_sums(x, sums, isa=isa)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(sums, 1 + np.stack([wide.sum(0), (wide**2).sum(0)]), rtol=1e-13)
+
+
+@every_isa
+@given(
+    rng=seeds, pixels=st.integers(1, 20), channels=channel_counts, relu=st.booleans(), in_place=st.booleans()
+)
+def test_scale_shift_matches_float64(isa, rng, pixels, channels, relu, in_place):
+    x, scale, shift = normal(rng, pixels, channels), normal(rng, channels), normal(rng, channels)
+    exact = act(x.astype(np.float64) * scale + shift, relu)
+    float32 = act(x * scale + shift, relu)
+    out = x if in_place else np.empty_like(x)
+    _ops.scale_shift(x, scale, shift, out, relu, isa=isa)
+    assert_accurate(out, exact, float32, 10)
+
+
+# --- pictures -------------------------------------------------------------------------------
+
+FULL = {np.uint8: 255, np.uint16: 65535, np.float32: 1}
+
+picture_cases = dict(
+    rng=seeds,
+    dtype=st.sampled_from(list(FULL)),
+    r=st.sampled_from([1, 2, 3, 4, 8]),
+    channels=st.sampled_from([1, 3, 4]),
+    missing_rows=st.integers(0, 7),
+    width=st.integers(1, 300),
+)
+
+
+def random_picture(rng, dtype, rows, width, channels) -> np.ndarray:
+    if dtype is np.float32:
+        return normal(rng, rows, width, channels)
+    return rng.integers(0, FULL[dtype] + 1, (rows, width, channels)).astype(dtype)
+
+
+@every_isa
+@given(**picture_cases, with_plane=st.booleans(), beyond=st.integers(0, 3), padding=st.integers(0, 17))
+def test_load_picture_unshuffles_and_repeats_the_edge(
+    isa, rng, dtype, r, channels, missing_rows, width, with_plane, beyond, padding
+):
+    rows = max(1, r - missing_rows)
+    picture = random_picture(rng, dtype, rows, width, channels)
+    plane = normal(rng, rows, width) if with_plane else None
+    out_width, C = -(-width // r) + beyond, channels + with_plane
+    out = np.full((out_width, r * r * C + padding), SENTINEL)
+    _ops.load_picture(picture, plane, r, out, isa=isa)
+
+    values = picture.astype(np.float32) / np.float32(FULL[dtype])
+    if with_plane:
+        values = np.concatenate([values, plane[:, :, None]], 2)
+    values = np.pad(values, ((0, r - rows), (0, out_width * r - width), (0, 0)), "edge")
+    expected = values.reshape(r, out_width, r, C).transpose(1, 0, 2, 3).reshape(out_width, -1)
+    assert (out[:, : r * r * C] == expected).all()
+    assert (out[:, r * r * C :] == 0).all()
+
+
+@every_isa
+@given(**picture_cases, beyond=st.integers(0, 3), padding=st.integers(0, 17))
+def test_store_picture_shuffles_clips_and_rounds(
+    isa, rng, dtype, r, channels, missing_rows, width, beyond, padding
+):
+    rows = max(1, r - missing_rows)
+    x_width = -(-width // r) + beyond
+    x = normal(rng, x_width, r * r * channels + padding) * np.float32(0.5) + np.float32(0.5)
+    store = np.zeros((rows + 1, width, channels), dtype)
+    _ops.store_picture(x, r, store[:rows], isa=isa)
+
+    values = x[:, : r * r * channels].reshape(x_width, r, r, channels).transpose(1, 0, 2, 3)
+    values = values.reshape(r, x_width * r, channels)[:rows, :width]
+    if dtype is not np.float32:
+        values = np.rint(np.clip(values, 0, 1) * np.float32(FULL[dtype]))
+    assert (store[:rows] == values).all()
+    assert (store[rows] == 0).all()
+
+
+@every_isa
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_every_integer_value_survives_load_and_store(isa, dtype):
+    picture = np.arange(FULL[dtype] + 1).astype(dtype).reshape(2, -1, 1)
+    activation = np.empty((picture.shape[1] // 2, 16), np.float32)
+    again = np.zeros_like(picture)
+    _ops.load_picture(picture, None, 2, activation, isa=isa)
+    _ops.store_picture(activation, 2, again, isa=isa)
+    assert (again == picture).all()
+
+
+@every_isa
+def test_store_picture_rounds_ties_to_even_clips_and_makes_nan_black(isa):
+    x = np.array([[0.5], [-1.0], [2.0], [np.nan], [np.inf], [-np.inf], [1.0], [0.0], [1.5 / 255]], np.float32)
+    out = np.ones((1, len(x), 1), np.uint8)
+    _ops.store_picture(x, 1, out, isa=isa)
+    assert out.ravel().tolist() == [128, 0, 255, 0, 255, 0, 255, 0, 2]
+
+
+# --- entry points ---------------------------------------------------------------------------
+
+
+def test_entry_points_refuse_arrays_they_cannot_use():
+    x = np.zeros((4, 8, 16), np.float32)
+    gate = np.zeros((4, 4, 16), np.float32)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    with pytest.raises(TypeError, match="float32"):
+        _ops.wht_tiles(x.astype(np.float64), x, gate, None)
+    with pytest.raises(ValueError, match="shape"):
+        _ops.wht_tiles(x, x[:3], gate, None)
+    with pytest.raises(ValueError, match="contiguous"):
+        _ops.wht_tiles(x[:, ::2], x[:, ::2], gate, None)
+    with pytest.raises(ValueError, match="read-only"):
+        _ops.wht_tiles(x, read_only, gate, None)
+    with pytest.raises(ValueError, match="multiple of 16"):
+        _ops.wht_tiles(x[:, :, :8].copy(), x[:, :, :8].copy(), gate[:, :, :8].copy(), None)
+    with pytest.raises(ValueError, match="tile must be"):
+        _ops.wht_tiles(x, x, np.zeros((5, 5, 16), np.float32), None)
+    with pytest.raises(ValueError, match="rows"):
+        _ops.wht_tiles(np.zeros((5, 8, 16), np.float32), np.zeros((5, 8, 16), np.float32), gate, None)
+    with pytest.raises(ValueError, match="power of two"):
+        _ops.fwht(np.zeros((1, 12), np.float32))
