@@ -361,7 +361,7 @@ class Mixture:
         n, height, width, _ = clean.shape
         low, high = self.sigma
         level = np.empty((n, height, width), np.float32)
-        level[:] = rng.uniform(low, high, n)[:, None, None]
+        level[:] = rng.uniform(low, high, (n, 1, 1))
         for k in np.flatnonzero(rng.random(n) < self.varying):
             level[k] = smooth_map(rng, height, width, low, high)
         degraded, level = gaussian(clean, rng, level)

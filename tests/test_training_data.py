@@ -1,0 +1,590 @@
+"""Promises of the training data: pools, crops, prefetching, degradations, evaluation, the plot."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import tarfile
+import threading
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from zenith_ae.errors import ConfigError, ImageError
+from zenith_ae.training import degradations
+from zenith_ae.training.data import ImagePool, Prefetcher, decode_rgb, orient, random_crops
+from zenith_ae.training.degradations import Mixture, from_linear, local_rms, to_linear
+from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
+from zenith_ae.training.plot import plot_log, read_log
+
+
+def textured(height: int, width: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def smooth(count: int = 2, side: int = 96) -> np.ndarray:
+    """Pictures (N, side, side, 3) float32 without black or white, so that nothing clips."""
+    y, x = np.mgrid[:side, :side] / (side - 1)
+    picture = np.stack([0.3 + 0.4 * x, 0.3 + 0.4 * y, 0.7 - 0.4 * x], axis=2)
+    return np.repeat(picture[None], count, axis=0).astype(np.float32)
+
+
+def save(image: np.ndarray, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "pictures"
+    for i, (height, width) in enumerate([(20, 30), (40, 16), (64, 64), (8, 9), (33, 47)]):
+        save(textured(height, width, i), root / f"set{i % 2}" / f"picture{i}.png")
+    return root
+
+
+def pack(folder: Path, target: Path) -> Path:
+    with tarfile.open(target, "w") as tar:
+        for path in sorted(folder.iterdir(), reverse=True):
+            tar.add(path, arcname=path.name)
+    return target
+
+
+# -- pools --------------------------------------------------------------------------------------
+
+
+def test_folder_and_tar_of_it_give_the_same_pool(folder: Path, tmp_path: Path) -> None:
+    plain, packed = ImagePool([folder]), ImagePool(pack(folder, tmp_path / "pack.tar"))
+    assert plain.names == packed.names == sorted(plain.names)
+    assert plain.names[0] == "set0/picture0.png"
+    assert len(plain) == 5
+    for a, b in zip(plain, packed, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(plain[0], textured(20, 30, 0))
+
+
+def test_broken_files_are_skipped_and_counted(folder: Path) -> None:
+    whole = (folder / "set0" / "picture2.png").read_bytes()
+    (folder / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty.jpg").write_bytes(b"")
+    (folder / "lies.webp").write_bytes(b"not a picture at all")
+    (folder / "notes.txt").write_bytes(b"not a picture, and does not claim to be one")
+    pool = ImagePool([folder])
+    assert pool.skipped == ["cut.png", "empty.jpg", "lies.webp"]
+    assert len(pool) == 5
+
+
+def test_sources_without_pictures_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="no such folder"):
+        ImagePool([tmp_path / "absent"])
+    with pytest.raises(ImageError, match="no usable picture"):
+        ImagePool([tmp_path])
+    (tmp_path / "bad.tar").write_bytes(b"x" * 2000)
+    with pytest.raises(ImageError, match=r"bad\.tar"):
+        ImagePool([tmp_path / "bad.tar"])
+
+
+def test_every_mode_decodes_to_upright_rgb() -> None:
+    def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+        stream = io.BytesIO()
+        image.save(stream, kind, **options)
+        return stream.getvalue()
+
+    grey = textured(5, 7)[..., 0]
+    np.testing.assert_array_equal(decode_rgb(encoded(Image.fromarray(grey))), np.dstack([grey] * 3))
+    deep = Image.fromarray(grey.astype(np.uint16) * 257)
+    np.testing.assert_array_equal(decode_rgb(encoded(deep)), np.dstack([grey] * 3))
+    assert decode_rgb(encoded(Image.fromarray(textured(5, 7)).convert("P"))).shape == (5, 7, 3)
+    assert decode_rgb(encoded(Image.fromarray(textured(5, 7)).convert("RGBA"))).shape == (5, 7, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotate by 90 degrees to show
+    assert decode_rgb(encoded(Image.fromarray(textured(5, 7)), exif=exif)).shape == (7, 5, 3)
+
+
+def test_split_is_disjoint_complete_and_independent_of_order(folder: Path) -> None:
+    train, validation = ImagePool([folder]).split(validation=2, seed=3)
+    assert len(train) == 3
+    assert len(validation) == 2
+    assert set(train.names) | set(validation.names) == set(ImagePool([folder]).names)
+    files = sorted(folder.rglob("*.png"), reverse=True)
+    bare = ImagePool(files).split(validation=2, seed=3)[1].names
+    assert set(bare) == set(ImagePool(files[::-1]).split(validation=2, seed=3)[1].names)
+    chosen = {tuple(ImagePool([folder]).split(2, seed)[1].names) for seed in range(20)}
+    assert len(chosen) > 1
+    with pytest.raises(ValueError, match="validation"):
+        ImagePool([folder]).split(validation=5)
+
+
+# -- crops --------------------------------------------------------------------------------------
+
+
+def coordinates(height: int, width: int) -> np.ndarray:
+    """A picture whose every pixel says where it is."""
+    y, x = np.mgrid[:height, :width]
+    return np.stack([y, x, np.full_like(y, 7)], axis=2).astype(np.uint8)
+
+
+def one_picture_pool(tmp_path: Path, image: np.ndarray) -> ImagePool:
+    save(image, tmp_path / "one" / "one.png")
+    return ImagePool([tmp_path / "one"])
+
+
+@pytest.mark.parametrize("align", [1, 8])
+def test_crops_are_windows_of_the_picture_and_reach_every_place(tmp_path: Path, align: int) -> None:
+    pool = one_picture_pool(tmp_path, coordinates(40, 56))
+    crops = random_crops(pool, rng(), 400, 24, align, augment=False)
+    assert crops.shape == (400, 24, 24, 3)
+    assert crops.dtype == np.uint8
+    corners = set()
+    for crop in crops:
+        top, left = int(crop[0, 0, 0]), int(crop[0, 0, 1])
+        np.testing.assert_array_equal(crop, coordinates(40, 56)[top : top + 24, left : left + 24])
+        corners.add((top, left))
+    assert {y for y, _ in corners} == set(range(0, 17, align))
+    assert {x for _, x in corners} == set(range(0, 33, align))
+
+
+def test_augmentation_shows_all_eight_symmetries_evenly(tmp_path: Path) -> None:
+    image = coordinates(16, 16)
+    pool = one_picture_pool(tmp_path, image)
+    views = [orient(image, which).tobytes() for which in range(8)]
+    assert len(set(views)) == 8
+    assert views[0] == image.tobytes()
+    seen = Counter(views.index(crop.tobytes()) for crop in random_crops(pool, rng(), 800, 16))
+    assert set(seen) == set(range(8))
+    assert min(seen.values()) > 60  # 100 expected
+
+
+def test_small_pictures_are_continued_by_reflection(tmp_path: Path) -> None:
+    pool = one_picture_pool(tmp_path, coordinates(5, 9))
+    crop = random_crops(pool, rng(), 1, 9, augment=False)[0]
+    np.testing.assert_array_equal(crop[:, 0, 0], [0, 1, 2, 3, 4, 3, 2, 1, 0])
+    np.testing.assert_array_equal(crop[0, :, 1], range(9))
+
+
+def test_scaled_crops_are_reduced_windows(tmp_path: Path) -> None:
+    y, x = np.mgrid[:128, :128]
+    ramp = np.stack([y, x, x], axis=2).astype(np.uint8)
+    pool = one_picture_pool(tmp_path, ramp)
+    crops = random_crops(pool, rng(), 100, 32, scale_probability=1.0, augment=False).astype(int)
+    steps = (crops[:, -4, 0, 0] - crops[:, 4, 0, 0]) / 24  # source pixels a pixel
+    assert steps.min() >= 0.9
+    assert steps.max() <= 2.1
+    assert steps.max() - steps.min() > 0.7
+
+
+def test_pictures_are_drawn_by_their_area(tmp_path: Path) -> None:
+    save(textured(10, 10), tmp_path / "p" / "a.png")
+    save(textured(30, 30), tmp_path / "p" / "b.png")
+    share = ImagePool([tmp_path / "p"]).pick(rng(), 4000).mean()
+    assert share == pytest.approx(0.9, abs=0.02)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 48), st.integers(1, 8), st.integers(0, 99))
+def test_crops_of_any_picture_have_the_asked_size(h: int, w: int, size: int, align: int, seed: int) -> None:
+    pool = object.__new__(ImagePool)
+    pool.images, pool.names, pool.skipped = [textured(h, w, seed)], ["x"], []
+    pool._index()
+    crops = random_crops(pool, rng(seed), 3, size, align, scale_probability=0.5)
+    assert crops.shape == (3, size, size, 3)
+
+
+# -- prefetching --------------------------------------------------------------------------------
+
+
+def test_prefetcher_is_deterministic_for_any_workers_and_resumes_exactly(folder: Path) -> None:
+    pool = ImagePool([folder])
+
+    def make(generator: np.random.Generator) -> np.ndarray:
+        return random_crops(pool, generator, 2, 16, scale_probability=0.5)
+
+    with Prefetcher(make, seed=5) as straight:
+        expected = [next(straight) for _ in range(12)]
+        assert straight.step == 12
+    np.testing.assert_array_equal(expected[3], make(np.random.default_rng((5, 3))))
+    assert not np.array_equal(expected[0], expected[1])
+    with Prefetcher(make, seed=5, workers=3, ahead=7) as wide:
+        for batch in expected:
+            np.testing.assert_array_equal(next(wide), batch)
+    for start in (1, 7):
+        with Prefetcher(make, seed=5, start_step=start) as resumed:
+            for batch in expected[start:]:
+                np.testing.assert_array_equal(next(resumed), batch)
+
+
+def test_prefetcher_works_ahead_but_not_without_bound() -> None:
+    made = []
+    third = threading.Event()
+
+    def make(generator: np.random.Generator) -> int:
+        made.append(1)
+        if len(made) == 3:
+            third.set()
+        return len(made)
+
+    with Prefetcher(make, seed=0, ahead=2) as batches:
+        next(batches)
+        assert third.wait(30), "the batches after the first are made without being asked for"
+    assert len(made) == 3
+
+
+def test_prefetcher_raises_the_error_of_a_batch_and_ends_cleanly() -> None:
+    def make(generator: np.random.Generator) -> int:
+        raise OSError("disk gone")
+
+    batches = Prefetcher(make, seed=0)
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk gone"):
+            next(batches)
+    batches.close()
+    batches.close()
+
+
+# -- degradations -------------------------------------------------------------------------------
+
+
+def test_transfer_curve_inverts() -> None:
+    x = np.linspace(0, 1, 1001, dtype=np.float32)
+    np.testing.assert_allclose(from_linear(to_linear(x)), x, atol=2e-6)
+    assert to_linear(np.float32(0.5)) == pytest.approx(0.21404, abs=1e-5)  # a known value of sRGB
+
+
+def test_gaussian_has_exactly_the_told_level_and_is_not_clipped() -> None:
+    clean = np.ones((2, 128, 128, 3), np.float32)
+    degraded, sigma = degradations.gaussian(clean, rng(), np.array([0.1, 0.2])[:, None, None])
+    assert sigma.shape == (2, 128, 128)
+    assert np.unique(sigma[0]) == np.float32(0.1)
+    assert (degraded - clean).std(axis=(1, 2, 3)) == pytest.approx([0.1, 0.2], rel=0.02)
+    assert abs((degraded - clean).mean()) < 0.003
+    assert degraded.max() > 1.3
+
+
+def test_varying_gaussian_follows_its_map() -> None:
+    level = degradations.smooth_map(rng(1), 128, 96, 0.02, 0.2)
+    assert level.shape == (128, 96)
+    assert 0.02 <= level.min() < level.max() <= 0.2
+    assert np.abs(np.diff(level, axis=0)).max() < 0.2 / 30  # no jumps
+    clean = np.zeros((1, 128, 96, 3), np.float32)
+    degraded, told = degradations.gaussian(clean, rng(), level)
+    np.testing.assert_array_equal(told[0], level)
+    assert (degraded[0] / level[..., None]).std() == pytest.approx(1, rel=0.02)
+
+
+def test_poisson_gaussian_has_the_variance_of_a_sensor() -> None:
+    gain, read = 2e-3, 4e-3
+    for value in (0.3, 0.6):
+        clean = np.full((1, 128, 128, 3), value, np.float32)
+        degraded, sigma = degradations.poisson_gaussian(clean, rng(), gain, read, (2.0, 1.0, 1.5))
+        error = to_linear(degraded) - to_linear(clean)
+        light = float(to_linear(np.float32(value)))
+        for channel, balance in enumerate((2.0, 1.0, 1.5)):
+            expected = balance * math.sqrt(gain * light / balance + read**2)
+            assert error[..., channel].std() == pytest.approx(expected, rel=0.04)
+            assert abs(error[..., channel].mean()) < expected / 40
+        assert sigma.mean() == pytest.approx((degraded - clean).std(), rel=0.05)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_salt_and_pepper_hits_the_asked_fraction_evenly(per_channel: bool) -> None:
+    clean = np.full((1, 200, 200, 3), 0.5, np.float32)
+    degraded, _ = degradations.salt_and_pepper(clean, rng(), 0.08, per_channel)
+    assert set(np.unique(degraded)) == {0.0, 0.5, 1.0}
+    assert (degraded == 0).mean() == pytest.approx(0.04, rel=0.1)
+    assert (degraded == 1).mean() == pytest.approx(0.04, rel=0.1)
+    whole = (degraded != 0.5).all(axis=3).mean()
+    assert whole == pytest.approx(0.08 if not per_channel else 0.08**3, rel=0.1, abs=0.001)
+
+
+def test_blur_is_the_named_filter_and_keeps_brightness() -> None:
+    impulse = np.zeros((1, 33, 33, 3), np.float32)
+    impulse[0, 16, 16] = 1
+    box, _ = degradations.blur(impulse, rng())
+    np.testing.assert_allclose(box[0, 15:18, 15:18], 1 / 9, rtol=1e-6)
+    assert box.sum() == pytest.approx(3, rel=1e-5)
+    spread, _ = degradations.blur(impulse, rng(), 1.2)
+    offset = np.arange(33) - 16
+    assert (spread[0, ..., 0].sum(axis=0) * offset**2).sum() == pytest.approx(1.2**2, rel=0.05)
+    flat = np.full((1, 16, 16, 3), 0.5, np.float32)
+    noisy, sigma = degradations.blur(flat, rng(), None, 0.05)
+    assert (noisy - flat).std() == pytest.approx(0.05, rel=0.1)
+    assert sigma.mean() == pytest.approx(0.05, rel=0.1)
+
+
+def test_jpeg_hurts_more_at_lower_quality_and_moves_its_grid() -> None:
+    clean = textured(64, 64)[None].astype(np.float32) / 255
+    errors = [np.abs(degradations.jpeg(clean, rng(1), q)[0] - clean).mean() for q in (95, 75, 40)]
+    assert errors[0] < errors[1] < errors[2]
+    outputs = {degradations.jpeg(clean, rng(seed), 60)[0].tobytes() for seed in range(8)}
+    assert len(outputs) > 4
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+@pytest.mark.parametrize("contrast", [1.0, 1.3])
+def test_camera_noise_has_the_asked_strength(reduced: bool, contrast: float) -> None:
+    clean = smooth()
+    degraded, sigma = degradations.camera(
+        clean, rng(), 8 / 255, contrast=contrast, luma_blur=0.6, chroma_blur=1.5, reduced=reduced
+    )
+    error = degraded - clean
+    assert np.sqrt((error**2).mean()) == pytest.approx(8 / 255, rel=0.06)
+    assert sigma.mean() == pytest.approx(8 / 255, rel=0.1)
+    assert abs(error.mean()) < 0.5 / 255
+    np.testing.assert_allclose(degraded * 255, np.round(degraded * 255), atol=1e-3)  # an 8-bit file
+
+
+def correlation(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.corrcoef(a.ravel(), b.ravel())[0, 1])
+
+
+def test_camera_noise_is_correlated_between_neighbours_and_channels() -> None:
+    clean = np.full((1, 128, 128, 3), 0.5, np.float32)
+    error = degradations.camera(clean, rng(), 12 / 255, saturation=0.0)[0] - clean
+    # Samples and their interpolated neighbours: covariance 1/2, variances 1 and 1/2 in turn.
+    assert correlation(error[:, 1:, :, 0], error[:, :-1, :, 0]) == pytest.approx(2 / 3, abs=0.04)
+    assert abs(correlation(error[..., 0], error[..., 1])) < 0.05
+    fine = degradations.camera(clean, rng(), 12 / 255, saturation=0.0, reduced=True)[0] - clean
+    # Pairs averaged: 3/4 of one sample and 1/4 of the next.
+    assert correlation(fine[:, 1:, :, 0], fine[:, :-1, :, 0]) == pytest.approx(0.3, abs=0.04)
+    mixed = degradations.camera(clean, rng(), 12 / 255, saturation=0.8)[0] - clean
+    assert correlation(mixed[..., 0], mixed[..., 1]) < -0.1
+    white = degradations.gaussian(clean, rng(), 12 / 255)[0] - clean
+    assert abs(correlation(white[:, 1:], white[:, :-1])) < 0.05
+
+
+def test_camera_noise_grows_in_linear_light_with_brightness() -> None:
+    clean = np.full((1, 64, 128, 3), 0.2, np.float32)
+    clean[:, :, 64:] = 0.8
+    error = to_linear(degradations.camera(clean, rng(), 6 / 255)[0]) - to_linear(clean)
+    ratio = error[:, :, 66:].std() / error[:, :, :62].std()
+    assert ratio == pytest.approx(math.sqrt(0.6038 / 0.0331), rel=0.15)  # photon noise dominates
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 9))
+def test_local_rms_is_the_mean_over_the_window(h: int, w: int, seed: int) -> None:
+    error = rng(seed).standard_normal((1, h, w, 3)).astype(np.float32)
+    got = local_rms(error)
+    assert got.shape == (1, h, w)
+    padded = np.pad((error[0].astype(float) ** 2).mean(axis=2), 8, mode="reflect")
+    y, x = h // 2, w // 2
+    assert got[0, y, x] == pytest.approx(math.sqrt(padded[y : y + 17, x : x + 17].mean()), rel=1e-4)
+    assert got[0, 0, 0] == pytest.approx(math.sqrt(padded[:17, :17].mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", Mixture.KINDS)
+def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> None:
+    only = Mixture(**({k: 0.0 for k in Mixture.KINDS} | {kind: 1.0}))  # type: ignore[arg-type]
+    batch = (smooth(6) * 255).round().astype(np.uint8)
+    degraded, clean, sigma = only.sample(batch, rng(4))
+    np.testing.assert_array_equal((clean * 255).round(), batch)
+    assert degraded.shape == clean.shape == (*sigma.shape, 3)
+    assert degraded.dtype == clean.dtype == sigma.dtype == np.float32
+    assert np.isfinite(degraded).all()
+    rms = np.sqrt(((degraded - clean) ** 2).mean(axis=(1, 2, 3)))
+    told = np.sqrt((sigma.astype(float) ** 2).mean(axis=(1, 2)))
+    np.testing.assert_allclose(told, rms, rtol=0.12)
+    if kind != "gaussian" and kind != "blur":
+        assert degraded.min() >= 0
+        assert degraded.max() <= 1
+    if kind == "camera":
+        assert rms.max() < 20 / 255
+
+
+def test_mixture_draws_in_the_asked_proportions_and_repeats_with_the_seed() -> None:
+    mixture = Mixture()
+    counts = Counter(mixture.draw(rng(), 5000))
+    for kind in Mixture.KINDS:
+        assert counts[kind] / 5000 == pytest.approx(getattr(mixture, kind), abs=0.02)
+    batch = textured(8 * 32, 32).reshape(8, 32, 32, 3)
+    for a, b in zip(mixture.sample(batch, rng(9)), mixture.sample(batch, rng(9)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="frequencies"):
+        Mixture(gaussian=-1)
+
+
+def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
+    batch = np.full((400, 16, 16, 3), 128, np.uint8)
+    only = Mixture(gaussian=1, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, varying=0)
+    sigma = only.sample(batch, rng())[2]
+    assert np.ptp(sigma, axis=(1, 2)).max() == 0
+    levels = sigma[:, 0, 0] * 255
+    assert levels.mean() == pytest.approx(27.5, abs=2.5)
+    assert levels.min() < 2
+    assert 53 < levels.max() <= 55
+    stored = Mixture(
+        gaussian=1, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, clipped=1, sigma=(0.2, 0.2)
+    ).sample(batch[:4], rng())[0]
+    np.testing.assert_allclose(stored * 255, np.round(stored * 255), atol=1e-3)
+    assert stored.min() == 0
+
+
+# -- evaluation ---------------------------------------------------------------------------------
+
+
+def shifted_by(amount: float):
+    return lambda image, sigma="auto": np.full_like(image, 0.5 + amount)
+
+
+@pytest.fixture
+def grey(tmp_path: Path) -> Path:
+    for name in ("a", "b"):
+        save(np.full((24, 20, 3), 51, np.uint8), tmp_path / "grey" / f"{name}.png")  # 0.2
+    return tmp_path / "grey"
+
+
+def test_psnr_of_known_errors_is_that_of_the_formula(grey: Path) -> None:
+    result = evaluate_model(lambda image, sigma="auto": np.full_like(image, 0.3), grey, sigmas=[25])
+    assert result["task"] == "denoise"
+    assert result["count"] == 2
+    scores = result["mean"]["sigma 25"]
+    assert scores["psnr"] == pytest.approx(20.0, abs=1e-4)  # error 0.1 everywhere
+    assert scores["input_psnr"] == pytest.approx(-20 * math.log10(25 / 255), abs=0.3)
+    assert result["mean"]["sigma 25, auto"]["psnr"] == scores["psnr"]
+
+
+def test_outputs_are_clipped_and_the_network_sees_unclipped_noise_of_the_seed(tmp_path: Path) -> None:
+    save(np.full((16, 16, 3), 255, np.uint8), tmp_path / "w" / "a.png")
+    save(np.full((16, 16, 3), 255, np.uint8), tmp_path / "w" / "b.png")
+    seen = []
+
+    def model(image: np.ndarray, sigma: object = "auto") -> np.ndarray:
+        seen.append((sigma, image))
+        return np.full_like(image, 1.5)
+
+    result = evaluate_model(model, tmp_path / "w", sigmas=[51], seed=7)
+    assert result["mean"]["sigma 51"]["psnr"] == math.inf
+    assert json.loads(to_json(result))["mean"]["sigma 51"]["psnr"] is None
+    assert [sigma for sigma, _ in seen] == [51.0, "auto"] * 2
+    for index in (0, 1):
+        noise = np.random.default_rng(7 + index).standard_normal((16, 16, 3), dtype=np.float32)
+        np.testing.assert_allclose(seen[2 * index][1], 1 + 0.2 * noise, atol=1e-6)
+
+
+def test_limit_skipped_files_and_table(grey: Path) -> None:
+    (grey / "aa.png").write_bytes(b"broken")
+    result = evaluate_model(shifted_by(0), grey, sigmas=[15, 50])
+    assert result["skipped"] == ["aa.png"]
+    table = format_table(result, pictures=True)
+    assert "mean of 2: sigma 50, auto" in table
+    assert "b.png: sigma 15" in table
+    assert "skipped, not decodable: aa.png" in table
+    assert evaluate_model(shifted_by(0), grey, limit=1)["count"] == 1
+
+
+def test_a_model_without_estimator_is_measured_at_told_levels_only(grey: Path) -> None:
+    class Told:
+        config = SimpleNamespace(name="told", parts={"denoiser": ()})
+
+        def __call__(self, image: np.ndarray, sigma: object = "auto") -> np.ndarray:
+            assert sigma != "auto"
+            return image
+
+    result = evaluate_model(Told(), grey, sigmas=[15])
+    assert list(result["mean"]) == ["sigma 15"]
+    assert result["model"] == "told"
+
+
+def make_pairs(root: Path) -> None:
+    for name in ("x", "y"):
+        save(np.full((12, 12, 3), 51, np.uint8), root / f"{name}_mean.png")
+        save(np.full((12, 12, 3), 102, np.uint8), root / f"{name}_real.png")
+
+
+def test_pairs_are_found_by_name_and_measured_against_their_truth(tmp_path: Path) -> None:
+    make_pairs(tmp_path)
+    result = evaluate_model(lambda image, sigma="auto": image - 0.1, tmp_path)
+    assert result["task"] == "pairs"
+    assert [picture["name"] for picture in result["pictures"]] == ["x_real.png", "y_real.png"]
+    assert result["mean"]["auto"]["input_psnr"] == pytest.approx(-20 * math.log10(0.2), abs=1e-3)
+    assert result["mean"]["auto"]["psnr"] == pytest.approx(20, abs=1e-3)
+    (tmp_path / "x_mean.png").unlink()
+    with pytest.raises(ImageError, match=r"x_real\.png.*ground truth"):
+        find_pairs(tmp_path)
+
+
+def test_pairs_of_two_folders_match_by_path(tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        save(textured(9, 9), tmp_path / "noisy" / "s" / f"{name}.png")
+        save(np.full((9, 9, 3), 51, np.uint8), tmp_path / "clean" / "s" / f"{name}.bmp")
+    model = lambda image, sigma="auto": np.full_like(image, 0.3)  # noqa: E731
+    result = evaluate_model(model, tmp_path / "noisy", reference=tmp_path / "clean")
+    assert result["mean"]["auto"]["psnr"] == pytest.approx(20, abs=1e-3)
+    save(textured(9, 8), tmp_path / "clean" / "s" / "1.bmp")
+    with pytest.raises(ImageError, match=r"9x9.*8x9"):
+        evaluate_model(model, tmp_path / "noisy", reference=tmp_path / "clean")
+
+
+class Codec:
+    """Latents are the picture; encoding and decoding each add a constant."""
+
+    def __init__(self, encode: float, decode: float) -> None:
+        self.add = encode, decode
+
+    def encode(self, image: np.ndarray) -> np.ndarray:
+        return image[None] + np.float32(self.add[0])
+
+    def decode(self, z: np.ndarray, output: str = "uint8", size: tuple[int, int] | None = None) -> np.ndarray:
+        assert output == "float"
+        assert size == z.shape[1:3]
+        return z + np.float32(self.add[1])
+
+
+def test_round_trip_measures_own_and_exchanged_halves(grey: Path) -> None:
+    result = evaluate_model(Codec(0.1, 0.1), grey, other=Codec(0.0, 0.01))
+    assert result["task"] == "roundtrip"
+    errors = {"round trip": 0.2, "other's decoder": 0.11, "other's encoder": 0.1, "other's round trip": 0.01}
+    assert list(result["mean"]) == list(errors)
+    for case, error in errors.items():
+        assert result["mean"][case]["psnr"] == pytest.approx(-20 * math.log10(error), abs=1e-3)
+    assert "input" not in format_table(result)
+
+
+def test_tasks_that_do_not_fit_are_refused(grey: Path) -> None:
+    with pytest.raises(ConfigError):
+        evaluate_model(Codec(0, 0), grey, task="denoise")
+    with pytest.raises(ConfigError):
+        evaluate_model(shifted_by(0), grey, task="roundtrip")
+    with pytest.raises(ImageError, match="no pairs"):
+        evaluate_model(shifted_by(0), grey, task="pairs")
+
+
+# -- the log and its plot -----------------------------------------------------------------------
+
+
+def test_log_of_a_resumed_run_has_every_step_once(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    steps = [(50, "loss"), (100, "loss"), (100, "psnr"), (150, "loss"), (100, "loss"), (150, "loss")]
+    lines = [json.dumps({"step": s, "seconds": i, key: i}) for i, (s, key) in enumerate(steps)]
+    log.write_text("\n".join(lines) + '\n{"step": 2')
+    got = [(r["step"], r["seconds"]) for r in read_log(log)]
+    assert got == [(50, 0), (100, 2), (100, 4), (150, 5)]
+    log.write_text("nonsense\n" + lines[0])
+    with pytest.raises(ValueError, match="line 1"):
+        read_log(log)
+
+
+def test_plot_is_a_png_and_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    log, target = tmp_path / "log.jsonl", tmp_path / "log.png"
+    assert not plot_log(log, target)
+    log.write_text("")
+    assert not plot_log(log, target)
+    assert not target.exists()
+    records = [{"step": s, "seconds": s, "loss": 1 / s, "norm": 1.0, "lr": 0.1} for s in (1, 2, 3)]
+    records.append({"step": 3, "seconds": 3, "psnr": 30.0, "psnr_auto": 29.0})
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert plot_log(log, target)
+    with Image.open(target) as image:
+        assert image.format == "PNG"
+        assert image.size[1] > 600  # three panels
