@@ -95,6 +95,8 @@ def encode_picture(picture: Picture, file: BinaryIO, suffix: str, name: str = "<
             options[key] = picture.metadata[key]
     if spec.name == "WEBP" and (picture.metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
         options["lossless"] = True
+    if spec.name == "TIFF" and "exif" in options:
+        options["compression"] = "raw"  # the compressing writer (libtiff) cannot take EXIF blocks
     if spec.name == "JPEG":
         # A JPEG segment holds 64 KiB; what other formats carried may be longer.
         for key in ("exif", "xmp"):
@@ -113,7 +115,7 @@ def encode_picture(picture: Picture, file: BinaryIO, suffix: str, name: str = "<
         image.save(file, spec.name, **options)
     except OSError as error:
         raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
-    except (KeyError, ValueError, struct.error) as error:
+    except (KeyError, ValueError, RuntimeError, struct.error) as error:
         raise OutputError(
             f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"
         ) from None

@@ -101,7 +101,7 @@ _SIGNATURES: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2K", ("JPEG2000",)),
     (rb"....ftyp(avif|avis)", "Avif", ("AVIF",)),
     (rb"8BPS", "Psd", ("PSD",)),
-    (rb"\0\0\1\0", "Ico", ("ICO",)),
+    (rb"\0\0\x01\0", "Ico", ("ICO",)),
 )
 
 #: Endings of the files that are looked for in folders.

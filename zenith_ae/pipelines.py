@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .batches import as_batch, colour_groups, from_rgb, is_tensor, tensor_like, to_rgb
 from .engine import Engine, create
-from .engine.base import OutputType, TileOption
 from .errors import ConfigError, LatentError
 from .latents import check_latents
 from .models.spec import ModelConfig
@@ -104,7 +103,7 @@ class Autoencoder(_Pipeline):
 
     kind = "autoencoder"
 
-    def encode(self, image: Any, tile: TileOption = "auto") -> Any:
+    def encode(self, image: Any, tile: str | int = "auto") -> Any:
         """Latents of a picture or a batch.
 
         Parameters
@@ -137,7 +136,7 @@ class Autoencoder(_Pipeline):
         latents: Any,
         output: str = "uint8",
         size: tuple[int, int] | None = None,
-        tile: TileOption = "auto",
+        tile: str | int = "auto",
     ) -> Any:
         """Pictures of latents.
 
@@ -162,7 +161,7 @@ class Autoencoder(_Pipeline):
             If the model has no decoder.
         """
         self._need("decoder")
-        dtypes: dict[str, OutputType] = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
+        dtypes = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
         if output not in dtypes:
             raise ValueError(f"output must be one of {', '.join(dtypes)}, got {output!r}")
         tensor = latents if is_tensor(latents) else None
@@ -174,7 +173,7 @@ class Autoencoder(_Pipeline):
             raise LatentError(
                 f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"
             )
-        out: OutputType = "float32" if tensor is not None else dtypes[output]
+        out = "float32" if tensor is not None else dtypes[output]
         z = np.ascontiguousarray(z.transpose(0, 2, 3, 1))
         rgb = self.engine.run("decoder", z, out=out, tile=tile)[:, :height, :width]
         if out == "float32":
@@ -182,14 +181,14 @@ class Autoencoder(_Pipeline):
         rgb = np.ascontiguousarray(rgb)
         return rgb if tensor is None else tensor_like(rgb.transpose(0, 3, 1, 2), tensor)
 
-    def roundtrip(self, image: Any, tile: TileOption = "auto") -> Any:
+    def roundtrip(self, image: Any, tile: str | int = "auto") -> Any:
         """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept."""
         batch = as_batch(image)
         z = self.encode(to_rgb(batch.pixels, batch.layout), tile=tile)
         return batch.restore(self.decode_like(z, batch.pixels, batch.layout, tile))
 
     def decode_like(
-        self, latents: NDArray, pixels: NDArray, layout: str, tile: TileOption = "auto"
+        self, latents: NDArray, pixels: NDArray, layout: str, tile: str | int = "auto"
     ) -> NDArray:
         """Decode to the size, dtype and layout of ``pixels`` (N, H, W, C), whose alpha is kept."""
         output = {"u1": "uint8", "u2": "uint16"}.get(pixels.dtype.str[1:], "float")
@@ -210,7 +209,7 @@ class Denoiser(_Pipeline):
         image: Any,
         sigma: str | ArrayLike = "auto",
         strength: float = 1.0,
-        tile: TileOption = "auto",
+        tile: str | int = "auto",
     ) -> Any:
         """Denoise a picture or a batch.
 
@@ -254,7 +253,7 @@ class Denoiser(_Pipeline):
         maps = self.sigma_maps(batch.pixels, batch.layout)
         return maps[0] if np.ndim(image) < 4 else maps
 
-    def sigma_maps(self, pixels: NDArray, layout: str, tile: TileOption = "auto") -> NDArray[np.float32]:
+    def sigma_maps(self, pixels: NDArray, layout: str, tile: str | int = "auto") -> NDArray[np.float32]:
         """`estimate_sigma` for (N, H, W, C) pixels of any layout; always (N, H, W)."""
         if "estimator" not in self.config.parts:
             raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
@@ -269,7 +268,7 @@ class Denoiser(_Pipeline):
         layout: str,
         sigma: str | ArrayLike = "auto",
         strength: float = 1.0,
-        tile: TileOption = "auto",
+        tile: str | int = "auto",
     ) -> NDArray:
         """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out."""
         if isinstance(sigma, str):

@@ -1,0 +1,421 @@
+import errno
+import io
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms
+
+from zenith_ae import files
+from zenith_ae.errors import ImageError, OutputError
+from zenith_ae.files import atomic_writer
+from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
+from zenith_ae.images import Picture, from_pil, read_picture, to_8_bits, to_pil
+
+SIZE = (13, 7)  # width, height
+
+
+def pixels(mode):
+    """A Pillow image of a mode with random content."""
+    rng = np.random.default_rng(0)
+    w, h = SIZE
+    if mode in ("I;16", "I"):
+        grey = rng.integers(0, 65536, (h, w))
+        return Image.fromarray(grey.astype(np.uint16 if mode == "I;16" else np.int32))
+    if mode == "F":
+        return Image.fromarray(rng.random((h, w), np.float32))
+    if mode == "1":
+        return Image.fromarray(rng.integers(0, 2, (h, w)).astype(bool))
+    if mode == "P":
+        return Image.fromarray(rng.integers(0, 256, (h, w, 3), np.uint8)).quantize(8)
+    channels = len(mode) if mode != "YCbCr" else 3
+    shape = (h, w) if channels == 1 else (h, w, channels)
+    array = rng.integers(0, 256, shape, np.uint8)
+    return Image.frombytes(mode, SIZE, array.tobytes())
+
+
+def saved(image, suffix, path, **options):
+    file = path / f"in{suffix}"
+    image.save(file, **options)
+    return file
+
+
+# ---- modes
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix", "layout", "dtype", "back"),
+    [
+        ("L", ".png", "L", np.uint8, "L"),
+        ("LA", ".png", "LA", np.uint8, "LA"),
+        ("RGB", ".png", "RGB", np.uint8, "RGB"),
+        ("RGBA", ".png", "RGBA", np.uint8, "RGBA"),
+        ("I;16", ".png", "L", np.uint16, "I;16"),
+        ("I;16", ".tif", "L", np.uint16, "I;16"),
+        ("I;16", ".jp2", "L", np.uint16, "I;16"),
+        ("F", ".tif", "L", np.float32, "F"),
+        ("CMYK", ".tif", "CMYK", np.uint8, "CMYK"),
+        ("RGBA", ".tif", "RGBA", np.uint8, "RGBA"),
+        ("LA", ".tif", "LA", np.uint8, "LA"),
+        ("RGB", ".bmp", "RGB", np.uint8, "RGB"),
+        ("L", ".pgm", "L", np.uint8, "L"),
+        ("RGB", ".ppm", "RGB", np.uint8, "RGB"),
+        ("P", ".png", "RGB", np.uint8, "RGB"),
+        ("1", ".png", "L", np.uint8, "L"),
+    ],
+)
+def test_mode_table_reading_and_writing_back_loses_nothing(tmp_path, mode, suffix, layout, dtype, back):
+    image = pixels(mode)
+    picture = read_picture(saved(image, suffix, tmp_path))
+    assert (picture.layout, picture.pixels.dtype, picture.notes) == (layout, dtype, ())
+    assert (picture.width, picture.height) == SIZE
+    assert write_picture(picture, tmp_path / f"out{suffix}") == ()
+    again = Image.open(tmp_path / f"out{suffix}")
+    assert again.mode == back
+    expected = np.asarray(image.convert(back) if image.mode != back else image)
+    assert np.array_equal(np.asarray(again), expected)
+
+
+def test_sixteen_bit_netpbm_keeps_its_bits(tmp_path):
+    image = pixels("I;16")
+    picture = read_picture(saved(image, ".pgm", tmp_path))
+    assert picture.pixels.dtype == np.uint16
+    write_picture(picture, tmp_path / "out.pgm")
+    assert np.array_equal(read_picture(tmp_path / "out.pgm").pixels, np.asarray(image)[..., None])
+
+
+def test_cmyk_jpeg_stays_cmyk(tmp_path):
+    flat = Image.new("CMYK", (16, 16), (40, 90, 160, 20))
+    picture = read_picture(saved(flat, ".jpg", tmp_path, quality=100))
+    assert picture.layout == "CMYK"
+    write_picture(picture, tmp_path / "out.jpg")
+    again = Image.open(tmp_path / "out.jpg")
+    assert again.mode == "CMYK"
+    assert np.abs(np.asarray(again).astype(int) - np.asarray(flat)).max() <= 3
+
+
+def test_palette_with_transparency_becomes_rgba(tmp_path):
+    image = pixels("P")
+    picture = read_picture(saved(image, ".png", tmp_path, transparency=3))
+    assert picture.layout == "RGBA"
+    assert np.array_equal(picture.pixels[..., 3] == 0, np.asarray(image) == 3)
+
+
+@pytest.mark.parametrize(("mode", "key", "layout"), [("L", 7, "LA"), ("RGB", (1, 2, 3), "RGBA")])
+def test_colour_key_becomes_alpha(tmp_path, mode, key, layout):
+    image = pixels(mode)
+    image.putpixel((2, 3), key)
+    picture = read_picture(saved(image, ".png", tmp_path, transparency=key))
+    assert picture.layout == layout
+    assert picture.pixels[3, 2, -1] == 0
+    assert np.array_equal(picture.pixels[..., :-1].squeeze(), np.asarray(image))
+
+
+def test_animation_gives_its_first_picture_and_a_note(tmp_path):
+    frames = [Image.new("RGB", SIZE, c) for c in ("red", "blue", "green")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    picture = read_picture(tmp_path / "a.gif")
+    assert picture.pixels[0, 0].tolist() == [255, 0, 0]
+    assert "first" in picture.notes[0]
+
+
+def deep_png(width=3, height=2, depth=16, colour=2, rows=None):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    channels = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
+    rows = rows or b"".join(b"\0" + b"\x12\x34" * channels * width for _ in range(height))
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("colour", [2, 6])
+def test_sixteen_bit_colour_is_read_as_eight_bits_and_says_so(colour):
+    picture = read_picture(deep_png(colour=colour))
+    assert picture.pixels.dtype == np.uint8
+    assert picture.pixels[0, 0, 0] == 0x12
+    assert picture.notes == ("16-bit colour is read as 8 bits a channel",)
+
+
+def test_wide_integers_are_refused(tmp_path):
+    image = Image.fromarray(np.full((2, 2), 70000, np.int32))
+    with pytest.raises(ImageError, match="beyond 16 bits"):
+        read_picture(saved(image, ".tif", tmp_path))
+
+
+def test_lab_is_refused_in_one_line():
+    with pytest.raises(ImageError, match="LAB is not supported"):
+        from_pil(Image.new("LAB", SIZE))
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
+def test_pillow_images_survive_the_way_to_a_picture_and_back(mode):
+    image = pixels(mode)
+    again = to_pil(from_pil(image))
+    assert (again.mode, again.size) == (image.mode, image.size)
+    assert np.array_equal(np.asarray(again), np.asarray(image))
+
+
+def test_sixteen_bits_to_eight_round_to_nearest():
+    deep = np.arange(65536, dtype=np.uint16)
+    assert np.array_equal(to_8_bits(deep), np.floor(deep / 257 + 0.5).astype(np.uint8))
+
+
+# ---- what formats cannot hold
+
+
+def test_jpeg_of_sixteen_bits_has_eight_and_a_note(tmp_path):
+    picture = Picture(np.full((8, 8, 1), 25700, np.uint16), "L", "I;16")
+    (note,) = write_picture(picture, tmp_path / "a.jpg")
+    assert "16-bit" in note
+    assert np.asarray(Image.open(tmp_path / "a.jpg")).max() == 100
+
+
+def test_alpha_is_never_dropped_silently(tmp_path):
+    with pytest.raises(OutputError, match="transparency"):
+        write_picture(from_pil(pixels("RGBA")), tmp_path / "a.jpg")
+    assert not os.listdir(tmp_path)
+
+
+def test_grey_with_alpha_goes_through_webp(tmp_path):
+    image = pixels("LA")
+    write_picture(from_pil(image), tmp_path / "a.webp")
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "a.webp")), np.asarray(image.convert("RGBA")))
+
+
+def test_webp_stays_lossless_or_lossy(tmp_path):
+    image = pixels("RGB")
+    for lossless in (True, False):
+        file = tmp_path / f"{lossless}.webp"
+        image.save(file, lossless=lossless)
+        picture = read_picture(file)
+        assert picture.metadata["lossless"] is lossless
+        write_picture(picture, tmp_path / "again.webp")
+        assert read_picture(tmp_path / "again.webp").metadata["lossless"] is lossless
+
+
+def test_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(OutputError, match=r"cannot write \.xyz; use one of \.png"):
+        write_picture(from_pil(pixels("RGB")), tmp_path / "a.xyz")
+
+
+def test_suffix_follows_the_format():
+    assert [suffix_for(f) for f in ("PNG", "JPEG", "TIFF", "GIF", None)] == [".png", ".jpg", ".tif", ".png", ".png"]
+
+
+# ---- metadata
+
+
+def exif_bytes(orientation=1):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    exif[0x010F] = "Camera Maker"
+    exif[0x8769] = {0x9003: "2024:01:02 03:04:05", 0x927C: b"maker note bytes"}
+    return exif.tobytes()
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tif"])
+def test_profile_exif_and_resolution_are_kept(tmp_path, suffix):
+    icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    file = saved(pixels("RGB"), suffix, tmp_path, icc_profile=icc, exif=exif_bytes(), dpi=(300, 150))
+    out = tmp_path / f"out{suffix}"
+    write_picture(read_picture(file), out)
+    image = Image.open(out)
+    assert image.info["icc_profile"] == icc
+    assert image.getexif()[0x010F] == "Camera Maker"
+    assert image.getexif().get_ifd(0x8769)[0x9003] == "2024:01:02 03:04:05"
+    if suffix != ".webp":  # has no field for it
+        assert [round(float(d)) for d in image.info["dpi"]] == [300, 150]
+
+
+def test_maker_notes_survive_byte_for_byte(tmp_path):
+    file = saved(pixels("RGB"), ".jpg", tmp_path, exif=exif_bytes(6))
+    before, after = Image.open(file).info["exif"], read_picture(file).metadata["exif"]
+    assert len(before) == len(after)
+    changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    assert len(changed) == 1  # the orientation
+    assert b"maker note bytes" in after
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+def test_xmp_is_kept_with_its_orientation_reset(tmp_path, suffix):
+    text = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6" dc="t"/></x:xmpmeta>'
+    picture = from_pil(pixels("RGB"), {"xmp": text})
+    write_picture(picture, tmp_path / f"a{suffix}")
+    assert read_picture(tmp_path / f"a{suffix}").metadata["xmp"] == text.replace(b'"6"', b'"1"')
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_orientation_is_applied_and_reset(tmp_path, orientation, suffix):
+    upright = np.asarray(pixels("RGB"))
+    # What a camera stores so that the orientation tag makes it upright again.
+    stored = {
+        1: lambda a: a,
+        2: lambda a: a[:, ::-1],
+        3: lambda a: a[::-1, ::-1],
+        4: lambda a: a[::-1],
+        5: lambda a: a.transpose(1, 0, 2),
+        6: lambda a: np.rot90(a, 1),
+        7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda a: np.rot90(a, -1),
+    }
+    image = Image.fromarray(np.ascontiguousarray(stored[orientation](upright)))
+    file = saved(image, suffix, tmp_path, exif=exif_bytes(orientation), dpi=(300, 150))
+    picture = read_picture(file)
+    assert np.array_equal(picture.pixels, upright)
+    write_picture(picture, tmp_path / f"out{suffix}")
+    out = Image.open(tmp_path / f"out{suffix}")
+    assert out.getexif().get(0x0112, 1) == 1
+    assert np.array_equal(np.asarray(out), upright)
+
+
+def test_resolution_turns_with_the_picture(tmp_path):
+    file = saved(pixels("RGB"), ".png", tmp_path, exif=exif_bytes(6), dpi=(300, 150))
+    assert [round(d) for d in read_picture(file).metadata["dpi"]] == [150, 300]
+
+
+# ---- bad files
+
+
+def test_missing_folder_empty_and_foreign_files_say_what_they_are(tmp_path):
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("this is no picture at all")
+    (tmp_path / "page.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    for name, words in {
+        "none.png": "no such file",
+        "empty.png": "is empty",
+        "text.png": "not a picture",
+        "page.eps": "not a picture",
+        ".": "is a folder",
+    }.items():
+        with pytest.raises(ImageError, match=words) as caught:
+            read_picture(tmp_path / name)
+        assert "\n" not in str(caught.value)
+        assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".tif", ".bmp", ".gif", ".ppm", ".jp2", ".avif"])
+def test_truncated_files_are_refused(tmp_path, suffix):
+    rng = np.random.default_rng(1)
+    file = saved(Image.fromarray(rng.integers(0, 256, (64, 64, 3), np.uint8)), suffix, tmp_path)
+    data = file.read_bytes()
+    for keep in (len(data) // 2, 40):
+        with pytest.raises(ImageError, match=r"damaged|truncated|not a picture") as caught:
+            read_picture(data[:keep], "x")
+        assert "\n" not in str(caught.value)
+
+
+def test_flipped_bytes_never_raise_anything_else():
+    rng = np.random.default_rng(2)
+    buffer = io.BytesIO()
+    pixels("RGB").save(buffer, "PNG")
+    for i in range(200):
+        data = bytearray(buffer.getvalue())
+        for place in rng.integers(0, len(data), 3):
+            data[place] = rng.integers(0, 256)
+        try:
+            read_picture(bytes(data), f"case {i}")
+        except ImageError as error:
+            assert str(error).startswith(f"case {i}: ")
+
+
+def test_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
+    bomb = deep_png(60000, 60000, 8, 2, rows=b"\0" * 1000)
+    with pytest.raises(ImageError, match=r"60000 x 60000 pixels exceed the limit .* ZENITH_MAX_PIXELS"):
+        read_picture(bomb, "bomb.png")
+    small = deep_png(200, 100, 8, 0, rows=b"\0" * 201 * 100)
+    assert read_picture(small).width == 200
+    monkeypatch.setenv("ZENITH_MAX_PIXELS", "19999")
+    with pytest.raises(ImageError, match="exceed"):
+        read_picture(small)
+
+
+def test_pictures_above_the_limit_of_pillow_are_read_and_its_setting_is_left_alone(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    assert read_picture(deep_png(200, 100, 8, 0, rows=b"\0" * 201 * 100)).height == 100
+    assert Image.MAX_IMAGE_PIXELS == 1000
+
+
+def test_text_bomb_in_a_png_is_an_image_error():
+    data = deep_png()
+    payload = b"Comment\0\0" + zlib.compress(b"\0" * 100_000_000, 9)
+    chunk = struct.pack(">I", len(payload)) + b"zTXt" + payload + struct.pack(">I", zlib.crc32(b"zTXt" + payload))
+    with pytest.raises(ImageError):
+        read_picture(data[:33] + chunk + data[33:])
+
+
+# ---- atomic writing
+
+
+def test_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    target = tmp_path / "a.png"
+    target.write_bytes(b"old")
+    written = []
+
+    def full(self, data):
+        written.append(bytes(data))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files._Writer, "write", full)
+    with pytest.raises(OutputError, match=r"a\.png: cannot write: No space left on device; nothing was replaced"):
+        write_picture(from_pil(pixels("RGB")), target)
+    assert written
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.png"]
+
+
+def test_disk_that_fills_up_at_the_last_flush_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(OutputError, match="No space left"), atomic_writer(tmp_path / "a") as file:
+        file.write(b"x")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_device_is_an_output_error():
+    with pytest.raises(OutputError, match="No space left"), atomic_writer("/dev/full") as file:
+        file.write(b"x" * 100)
+
+
+def test_read_only_folder_is_an_output_error(tmp_path, monkeypatch):
+    def refuse(path, mode):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(files.io, "FileIO", refuse)
+    with pytest.raises(OutputError, match=r"a\.png: cannot write: Permission denied; choose another place"):
+        write_picture(from_pil(pixels("RGB")), tmp_path / "a.png")
+
+
+def test_folder_that_does_not_exist_is_an_output_error(tmp_path):
+    with pytest.raises(OutputError, match="No such file or directory"):
+        write_picture(from_pil(pixels("RGB")), tmp_path / "none" / "a.png")
+
+
+def test_any_exception_removes_the_temporary_file(tmp_path):
+    with pytest.raises(KeyboardInterrupt), atomic_writer(tmp_path / "a") as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert not os.listdir(tmp_path)
+
+
+def test_links_are_followed_and_permissions_kept(tmp_path):
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_bytes(b"old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    with atomic_writer(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_encoding_to_a_stream_equals_the_file(tmp_path):
+    picture = from_pil(pixels("RGB"))
+    buffer = io.BytesIO()
+    encode_picture(picture, buffer, ".png")
+    write_picture(picture, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes() == buffer.getvalue()
