@@ -128,7 +128,12 @@ def deep_png(width=3, height=2, depth=16, colour=2, rows=None):
     channels = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
     rows = rows or b"".join(b"\0" + b"\x12\x34" * channels * width for _ in range(height))
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize("colour", [2, 6])
@@ -202,7 +207,13 @@ def test_unknown_suffix_is_refused_with_the_known_ones(tmp_path):
 
 
 def test_suffix_follows_the_format():
-    assert [suffix_for(f) for f in ("PNG", "JPEG", "TIFF", "GIF", None)] == [".png", ".jpg", ".tif", ".png", ".png"]
+    assert [suffix_for(f) for f in ("PNG", "JPEG", "TIFF", "GIF", None)] == [
+        ".png",
+        ".jpg",
+        ".tif",
+        ".png",
+        ".png",
+    ]
 
 
 # ---- metadata
@@ -342,7 +353,9 @@ def test_pictures_above_the_limit_of_pillow_are_read_and_its_setting_is_left_alo
 def test_text_bomb_in_a_png_is_an_image_error():
     data = deep_png()
     payload = b"Comment\0\0" + zlib.compress(b"\0" * 100_000_000, 9)
-    chunk = struct.pack(">I", len(payload)) + b"zTXt" + payload + struct.pack(">I", zlib.crc32(b"zTXt" + payload))
+    chunk = (
+        struct.pack(">I", len(payload)) + b"zTXt" + payload + struct.pack(">I", zlib.crc32(b"zTXt" + payload))
+    )
     with pytest.raises(ImageError):
         read_picture(data[:33] + chunk + data[33:])
 
@@ -360,7 +373,9 @@ def test_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files._Writer, "write", full)
-    with pytest.raises(OutputError, match=r"a\.png: cannot write: No space left on device; nothing was replaced"):
+    with pytest.raises(
+        OutputError, match=r"a\.png: cannot write: No space left on device; nothing was replaced"
+    ):
         write_picture(from_pil(pixels("RGB")), target)
     assert written
     assert target.read_bytes() == b"old"

@@ -114,7 +114,7 @@ def _from_array(array: NDArray) -> Batch:
         )
     if array.dtype.kind == "f":
         pixels = whole.astype(np.float32, copy=False)
-    elif array.dtype in (np.uint8, np.uint16):
+    elif array.dtype.newbyteorder("=") in (np.uint8, np.uint16):
         pixels = whole.astype(array.dtype.newbyteorder("="), copy=False)
     else:
         raise ImageError(

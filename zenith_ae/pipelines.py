@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,9 @@ from .models.spec import ModelConfig
 from .weights import Weights, load_weights
 
 __all__ = ["Autoencoder", "Denoiser", "load"]
+
+Output = Literal["uint8", "uint16", "float"]
+Tile = Literal["auto"] | int
 
 #: Unit of the noise estimator's output, as a standard deviation in [0, 1] units, and its limit.
 SIGMA_UNIT = 25 / 255
@@ -103,7 +106,7 @@ class Autoencoder(_Pipeline):
 
     kind = "autoencoder"
 
-    def encode(self, image: Any, tile: str | int = "auto") -> Any:
+    def encode(self, image: Any, tile: Tile = "auto") -> Any:
         """Latents of a picture or a batch.
 
         Parameters
@@ -134,9 +137,9 @@ class Autoencoder(_Pipeline):
     def decode(
         self,
         latents: Any,
-        output: str = "uint8",
+        output: Output = "uint8",
         size: tuple[int, int] | None = None,
-        tile: str | int = "auto",
+        tile: Tile = "auto",
     ) -> Any:
         """Pictures of latents.
 
@@ -161,6 +164,7 @@ class Autoencoder(_Pipeline):
             If the model has no decoder.
         """
         self._need("decoder")
+        dtypes: dict[str, Literal["uint8", "uint16", "float32"]]
         dtypes = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
         if output not in dtypes:
             raise ValueError(f"output must be one of {', '.join(dtypes)}, got {output!r}")
@@ -173,7 +177,7 @@ class Autoencoder(_Pipeline):
             raise LatentError(
                 f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"
             )
-        out = "float32" if tensor is not None else dtypes[output]
+        out = dtypes["float"] if tensor is not None else dtypes[output]
         z = np.ascontiguousarray(z.transpose(0, 2, 3, 1))
         rgb = self.engine.run("decoder", z, out=out, tile=tile)[:, :height, :width]
         if out == "float32":
@@ -181,17 +185,16 @@ class Autoencoder(_Pipeline):
         rgb = np.ascontiguousarray(rgb)
         return rgb if tensor is None else tensor_like(rgb.transpose(0, 3, 1, 2), tensor)
 
-    def roundtrip(self, image: Any, tile: str | int = "auto") -> Any:
+    def roundtrip(self, image: Any, tile: Tile = "auto") -> Any:
         """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept."""
         batch = as_batch(image)
         z = self.encode(to_rgb(batch.pixels, batch.layout), tile=tile)
         return batch.restore(self.decode_like(z, batch.pixels, batch.layout, tile))
 
-    def decode_like(
-        self, latents: NDArray, pixels: NDArray, layout: str, tile: str | int = "auto"
-    ) -> NDArray:
+    def decode_like(self, latents: NDArray, pixels: NDArray, layout: str, tile: Tile = "auto") -> NDArray:
         """Decode to the size, dtype and layout of ``pixels`` (N, H, W, C), whose alpha is kept."""
-        output = {"u1": "uint8", "u2": "uint16"}.get(pixels.dtype.str[1:], "float")
+        outputs: dict[str, Output] = {"uint8": "uint8", "uint16": "uint16"}
+        output = outputs.get(pixels.dtype.name, "float")
         return from_rgb(self.decode(latents, output, pixels.shape[1:3], tile), pixels, layout)
 
 
@@ -209,7 +212,7 @@ class Denoiser(_Pipeline):
         image: Any,
         sigma: str | ArrayLike = "auto",
         strength: float = 1.0,
-        tile: str | int = "auto",
+        tile: Tile = "auto",
     ) -> Any:
         """Denoise a picture or a batch.
 
@@ -253,7 +256,7 @@ class Denoiser(_Pipeline):
         maps = self.sigma_maps(batch.pixels, batch.layout)
         return maps[0] if np.ndim(image) < 4 else maps
 
-    def sigma_maps(self, pixels: NDArray, layout: str, tile: str | int = "auto") -> NDArray[np.float32]:
+    def sigma_maps(self, pixels: NDArray, layout: str, tile: Tile = "auto") -> NDArray[np.float32]:
         """`estimate_sigma` for (N, H, W, C) pixels of any layout; always (N, H, W)."""
         if "estimator" not in self.config.parts:
             raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
@@ -268,7 +271,7 @@ class Denoiser(_Pipeline):
         layout: str,
         sigma: str | ArrayLike = "auto",
         strength: float = 1.0,
-        tile: str | int = "auto",
+        tile: Tile = "auto",
     ) -> NDArray:
         """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out."""
         if isinstance(sigma, str):

@@ -1,0 +1,68 @@
+import subprocess
+import sys
+
+import pytest
+
+import zenith_ae
+from zenith_ae import errors
+
+
+def python(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_every_public_name_is_there():
+    for name in zenith_ae.__all__:
+        assert getattr(zenith_ae, name) is not None
+        assert name in dir(zenith_ae)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        zenith_ae.nonsense  # noqa: B018
+
+
+def test_version_is_that_of_the_installed_package():
+    from importlib.metadata import version
+
+    assert version("zenith-ae") == zenith_ae.__version__
+
+
+def test_errors_are_also_what_python_expects():
+    for error, builtin in {
+        errors.ImageError: ValueError,
+        errors.LatentError: ValueError,
+        errors.WeightsError: ValueError,
+        errors.OutputError: OSError,
+        errors.MissingDependencyError: ImportError,
+    }.items():
+        assert issubclass(error, zenith_ae.ZenithError)
+        assert issubclass(error, builtin)
+
+
+def test_isa_levels_start_with_generic():
+    levels = zenith_ae.available_isas()
+    assert levels[0] == "generic"
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    done = python("import sys, zenith_ae; print([m for m in ('numpy', 'PIL', 'torch') if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_cpu_path_never_imports_torch(sigma_denoiser, identity_autoencoder):
+    done = python(
+        "import sys, numpy as np, zenith_ae\n"
+        "picture = np.zeros((9, 9, 3), np.uint8)\n"
+        "zenith_ae.load(sys.argv[1])(picture)\n"
+        "zenith_ae.load(sys.argv[2]).roundtrip(picture)\n"
+        "print('torch' in sys.modules)",
+        str(sigma_denoiser),
+        str(identity_autoencoder),
+    )
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_threads_default_to_the_environment(sigma_denoiser, monkeypatch):
+    monkeypatch.setenv("ZENITH_NUM_THREADS", "3")
+    assert zenith_ae.load(sigma_denoiser).engine.threads == 3
+    assert zenith_ae.load(sigma_denoiser, threads=1).engine.threads == 1

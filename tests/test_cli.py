@@ -1,0 +1,561 @@
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from zenith_ae import files
+from zenith_ae.app.cli import run
+from zenith_ae.latents import read_latents
+from zenith_ae.models.zoo import build
+from zenith_ae.selftest import random_weights
+from zenith_ae.weights import save_weights
+
+
+@pytest.fixture
+def dn(sigma_denoiser):
+    return ["--model", str(sigma_denoiser), "--sigma", "10"]
+
+
+@pytest.fixture
+def ae(identity_autoencoder):
+    return ["--model", str(identity_autoencoder)]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def picture(path, size=(9, 6), mode="RGB", value=100):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    colour = value if len(mode) == 1 else (value,) * len(mode)
+    Image.new(mode, size, colour).save(path)
+    return str(path)
+
+
+def pixel(path):
+    with Image.open(path) as image:
+        return image.getpixel((0, 0))
+
+
+def tree(folder):
+    return sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*") if p.is_file())
+
+
+def one_line(text):
+    assert text.count("\n") == 1 and text.startswith("zenith-ae: "), text
+    return text.strip()
+
+
+# ---- names and places
+
+
+def test_denoise_writes_beside_the_input_and_says_so(here, dn, capsys):
+    picture("a.b.png")
+    assert run(["denoise", "a.b.png", *dn]) == 0
+    assert pixel("a.b.denoised.png") == (110, 110, 110)
+    out, err = capsys.readouterr()
+    assert out == "a.b.png -> a.b.denoised.png  (sigma 10)\n"
+    assert err == ""
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif", "bmp", "PNG"])
+def test_the_suffix_stays(here, dn, suffix):
+    picture(f"a.{suffix}")
+    assert run(["denoise", f"a.{suffix}", *dn]) == 0
+    assert (here / f"a.denoised.{suffix}").exists()
+
+
+def test_formats_that_cannot_hold_the_result_become_png(here, dn):
+    picture("a.gif")
+    assert run(["denoise", "a.gif", *dn]) == 0
+    assert tree(here) == ["a.denoised.png", "a.gif"]
+
+
+def test_output_may_be_a_file_or_a_folder(here, dn):
+    picture("a.png")
+    assert run(["denoise", "a.png", "-o", "x/b.webp", *dn]) == 0
+    assert run(["denoise", "a.png", "-o", "y/", *dn]) == 0
+    (here / "z").mkdir()
+    assert run(["denoise", "a.png", "-o", "z", *dn]) == 0
+    assert tree(here) == ["a.png", "x/b.webp", "y/a.denoised.png", "z/a.denoised.png"]
+
+
+def test_folders_are_mirrored(here, dn):
+    for name in ("in/a.png", "in/sub/deep/b.jpg", "in/sub/c.png", "in/.hidden/d.png", "in/.e.png"):
+        picture(name)
+    (here / "in/notes.txt").write_text("no picture")
+    assert run(["denoise", "in", "-o", "out", *dn]) == 0
+    assert tree(here / "out") == ["a.denoised.png", "sub/c.denoised.png", "sub/deep/b.denoised.jpg"]
+
+
+def test_folders_leave_out_own_results_and_the_output_folder(here, dn, capsys):
+    picture("in/a.png")
+    assert run(["denoise", "in", *dn]) == 0
+    assert run(["denoise", "in", "-o", "in/out", *dn]) == 0
+    assert run(["denoise", "in", "-o", "in/out", "--overwrite", *dn]) == 0
+    assert tree(here) == ["in/a.denoised.png", "in/a.png", "in/out/a.denoised.png"]
+
+
+def test_patterns_are_expanded_even_when_quoted(here, dn):
+    for name in ("a1.png", "a2.png", "b1.png"):
+        picture(name)
+    assert run(["denoise", "a*.png", "-o", "out", *dn]) == 0
+    assert tree(here / "out") == ["a1.denoised.png", "a2.denoised.png"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_a_file(here, dn):
+    picture("a[1].png")
+    picture("a1.png")
+    assert run(["denoise", "a[1].png", *dn]) == 0
+    assert tree(here) == ["a1.png", "a[1].denoised.png", "a[1].png"]
+
+
+def test_two_inputs_never_share_an_output(here, dn, capsys):
+    picture("x/a.png", value=1)
+    picture("y/a.png", value=2)
+    assert run(["denoise", "x/a.png", "y/a.png", "-o", "out", *dn]) == 1
+    assert pixel("out/a.denoised.png") == (11, 11, 11)
+    assert "y/a.png: its output out/a.denoised.png is also that of x/a.png" in one_line(
+        capsys.readouterr().err
+    )
+
+
+def test_an_input_is_never_its_own_output(here, dn, capsys):
+    picture("a.png")
+    assert run(["denoise", "a.png", "-o", "./a.png", "--overwrite", *dn]) == 1
+    assert pixel("a.png") == (100, 100, 100)
+    assert "own output" in one_line(capsys.readouterr().err)
+
+
+def test_existing_outputs_are_skipped_unless_told(here, dn, capsys):
+    picture("a.png")
+    (here / "a.denoised.png").write_bytes(b"mine")
+    assert run(["denoise", "a.png", *dn]) == 0
+    assert (here / "a.denoised.png").read_bytes() == b"mine"
+    assert "skipped" in capsys.readouterr().out
+    assert run(["denoise", "a.png", "--overwrite", *dn]) == 0
+    assert pixel("a.denoised.png") == (110, 110, 110)
+
+
+# ---- standard input and output
+
+
+@pytest.fixture
+def pipes(monkeypatch):
+    """Standard input from given bytes; standard output as bytes."""
+
+    def connect(data):
+        out = io.BytesIO()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, write_through=True))
+        return out
+
+    return connect
+
+
+def test_pipes_keep_the_format_and_stdout_clean(here, dn, pipes, capsys):
+    for name, format in (("a.png", "PNG"), ("a.jpg", "JPEG"), ("a.webp", "WEBP")):
+        out = pipes(Path(picture(name)).read_bytes())
+        assert run(["denoise", "-", *dn]) == 0
+        image = Image.open(io.BytesIO(out.getvalue()))
+        assert image.format == format
+        assert abs(image.getpixel((0, 0))[1] - 110) <= 2
+
+
+def test_latents_go_through_pipes(here, ae, pipes):
+    out = pipes(Path(picture("a.png", (17, 5))).read_bytes())
+    assert run(["encode", "-", *ae]) == 0
+    out = pipes(out.getvalue())
+    assert run(["decode", "-", *ae]) == 0
+    assert Image.open(io.BytesIO(out.getvalue())).size == (17, 5)
+
+
+def test_stdin_may_go_to_a_file_and_a_file_to_stdout(here, dn, pipes):
+    out = pipes(Path(picture("a.png")).read_bytes())
+    assert run(["denoise", "-", "-o", "b.png", *dn]) == 0
+    assert pixel("b.png") == (110, 110, 110)
+    out = pipes(b"")
+    assert run(["denoise", "a.png", "-o", "-", *dn]) == 0
+    assert out.getvalue() == Path("b.png").read_bytes()
+
+
+def test_garbage_on_stdin_is_one_line(here, dn, pipes, capsys):
+    pipes(b"not a picture")
+    assert run(["denoise", "-", *dn]) == 1
+    assert one_line(capsys.readouterr().err).startswith("zenith-ae: <stdin>: not a picture")
+
+
+# ---- pictures
+
+
+@pytest.mark.parametrize(
+    ("mode", "back"), [("L", "L"), ("LA", "LA"), ("RGBA", "RGBA"), ("P", "RGB"), ("1", "L")]
+)
+def test_modes_are_kept_in_files(here, dn, mode, back):
+    image = Image.new("RGBA" if "A" in mode else "RGB", (5, 4), (100, 100, 100, 7)[: 4 if "A" in mode else 3])
+    image = image.convert(mode)
+    image.save("a.png")
+    assert run(["denoise", "a.png", *dn]) == 0
+    with Image.open("a.denoised.png") as clean:
+        assert clean.mode == back
+        if mode.endswith("A"):
+            assert clean.getchannel("A").getextrema() == (7, 7)
+
+
+def test_sixteen_bit_grey_stays_and_losses_are_told(here, dn, capsys):
+    Image.fromarray(np.full((4, 4), 10000, np.uint16)).save("a.png")
+    assert run(["denoise", "a.png", *dn]) == 0
+    assert pixel("a.denoised.png") == 10000 + 10 * 257
+    assert run(["denoise", "a.png", "-o", "a.jpg", *dn]) == 0
+    assert "16-bit grey" in capsys.readouterr().err
+
+
+def test_strength_and_automatic_level(here, sigma_denoiser, capsys):
+    picture("a.png")
+    assert run(["denoise", "a.png", "--model", str(sigma_denoiser), "--strength", "0.5"]) == 0
+    assert pixel("a.denoised.png") == (105, 105, 105)  # the model estimates 10
+    assert "(sigma 10)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 17), (8, 8), (33, 9)])
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_decode_restores_exactly_the_size(here, ae, size, dtype):
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (size[1], size[0], 3), np.uint8)
+    Image.fromarray(pixels).save("a.png")
+    assert run(["encode", "a.png", "--dtype", dtype, *ae]) == 0
+    assert run(["decode", "a.latent.safetensors", *ae]) == 0
+    assert tree(here) == ["a.decoded.png", "a.latent.safetensors", "a.png"]
+    again = np.asarray(Image.open("a.decoded.png"))
+    assert again.shape == pixels.shape
+    assert np.abs(again.astype(int) - pixels).max() <= (0 if dtype == "fp32" else 1)
+
+
+def test_grey_comes_back_grey(here, ae):
+    picture("a.png", mode="LA")
+    assert run(["encode", "a.png", *ae]) == 0
+    assert read_latents("a.latent.safetensors").mode == "LA"
+    assert run(["decode", "a.latent.safetensors", "-o", "b.png", *ae]) == 0
+    with Image.open("b.png") as image:
+        assert (image.mode, image.getpixel((0, 0))) == ("L", 100)
+
+
+def test_roundtrip_prints_how_close_it_is(here, ae, capsys):
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (24, 16, 3), np.uint8)).save("a.png")
+    assert run(["roundtrip", "a.png", "--json", "--dtype", "fp32", *ae]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["psnr"], record["ssim"], record["bits_per_pixel"]) == (999.0, 1.0, 96.0)
+    assert run(["roundtrip", "a.png", "-o", "b.png", *ae]) == 0
+    assert "dB  SSIM 1.0000  48 bits per pixel" in capsys.readouterr().out
+
+
+# ---- failures
+
+
+def test_one_bad_file_does_not_stop_the_rest(here, dn, capsys):
+    picture("in/a.png")
+    (here / "in/b.png").write_bytes(Path("in/a.png").read_bytes()[:48])
+    picture("in/c.png")
+    assert run(["denoise", "in", "none.png", "-o", "out", *dn]) == 1
+    assert tree(here / "out") == ["a.denoised.png", "c.denoised.png"]
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    bad, missing = err.splitlines()
+    assert bad.startswith("zenith-ae: in/b.png: damaged or truncated picture")
+    assert missing == "zenith-ae: none.png: no such file; check the path"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["denoise", "none.png"], "none.png: no such file"),
+        (["denoise", "none*.png"], "matches no file"),
+        (["denoise", "empty"], "no files to work on"),
+        (["denoise", "text.png"], "text.png: not a picture"),
+        (["decode", "text.png"], "text.png: not a latent file"),
+        (["decode", "none.latent.safetensors"], "no such file"),
+        (["denoise", "a.png", "-o", "a.xyz"], "cannot write .xyz"),
+        (["denoise", "a.png", "-o", "text.png/b.png"], "cannot make the folder"),
+        (["denoise", "rgba.png", "-o", "a.jpg"], "transparency"),
+        (["info", "text.png"], "not a picture"),
+        (["info", "none.safetensors"], "none.safetensors"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_1(here, sigma_denoiser, capsys, arguments, words):
+    picture("a.png")
+    picture("rgba.png", mode="RGBA")
+    (here / "text.png").write_text("this is text")
+    (here / "empty").mkdir()
+    before = tree(here)
+    if arguments[0] == "denoise":
+        arguments = [*arguments, "--model", str(sigma_denoiser)]
+    assert run(arguments) == 1
+    assert words in one_line(capsys.readouterr().err)
+    assert tree(here) == before
+
+
+@pytest.mark.parametrize("model", ["none", "none.safetensors", "a.png"])
+def test_wrong_weights_are_one_line(here, capsys, model):
+    picture("a.png")
+    assert run(["denoise", "a.png", "--model", model]) == 1
+    assert model in one_line(capsys.readouterr().err)
+    assert tree(here) == ["a.png"]
+
+
+def test_full_disk_loses_nothing(here, dn, capsys, monkeypatch):
+    picture("a.png")
+    (here / "a.denoised.png").write_bytes(b"old")
+
+    def full(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files._Writer, "write", full)
+    assert run(["denoise", "a.png", "--overwrite", *dn]) == 1
+    assert "No space left on device; nothing was replaced" in one_line(capsys.readouterr().err)
+    assert (here / "a.denoised.png").read_bytes() == b"old"
+    assert tree(here) == ["a.denoised.png", "a.png"]
+
+
+def test_latents_of_another_model_are_refused_unless_forced(here, ae, capsys, tmp_path):
+    config = build("zenith-taesd-nano", 192, "another")
+    save_weights(tmp_path / "another.safetensors", config, random_weights(config).tensors, {})
+    picture("a.png")
+    assert run(["encode", "a.png", *ae]) == 0
+    capsys.readouterr()
+    arguments = ["decode", "a.latent.safetensors", "--model", "another.safetensors"]
+    assert run(arguments) == 1
+    assert "made by identity" in one_line(capsys.readouterr().err)
+    assert run([*arguments, "--force"]) == 0
+    assert Image.open("a.decoded.png").size == (9, 6)
+
+
+def test_latents_of_a_model_that_is_not_shipped_ask_for_it(here, ae, capsys):
+    picture("a.png")
+    assert run(["encode", "a.png", *ae]) == 0
+    capsys.readouterr()
+    assert run(["decode", "a.latent.safetensors"]) == 1
+    assert "made by the model identity" in one_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["nonsense"], ["denoise"], ["denoise", "a.png", "--sigma", "300"],
+        ["denoise", "a.png", "--sigma", "x"],
+        ["denoise", "a.png", "--strength", "2"], ["denoise", "a.png", "--tile", "-3"],
+        ["denoise", "a.png", "--threads", "0"], ["denoise", "a.png", "-o", "-", "--json"],
+        ["denoise", "-", "--json"], ["denoise", "-", "-"], ["denoise", "a.png", "b.png", "-o", "-"],
+        ["denoise", "a.png", "b.png", "-o", "a.png"], ["encode", "a.png", "--dtype", "fp8"],
+        ["encode", "a.png", "--model", "DENOISER"],
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_exit_code_2(here, sigma_denoiser, capsys, pipes, arguments):
+    picture("a.png")
+    picture("b.png")
+    pipes(b"")
+    assert run([str(sigma_denoiser) if a == "DENOISER" else a for a in arguments]) == 2
+    err = capsys.readouterr().err
+    assert "Usage: zenith-ae" in err and "Traceback" not in err
+    assert tree(here) == ["a.png", "b.png"]
+
+
+def test_terminals_are_never_sent_or_asked_for_pictures(here, dn, capsys, monkeypatch):
+    picture("a.png")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert run(["denoise", "-", "-o", "b.png", *dn]) == 2
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert run(["denoise", "a.png", "-o", "-", *dn]) == 2
+
+
+def test_unexpected_errors_are_one_line_too(here, dn, capsys, monkeypatch):
+    from zenith_ae import images
+
+    def broken(*arguments):
+        raise RuntimeError("first\nsecond")
+
+    picture("a.png")
+    monkeypatch.setattr(images, "from_pil", broken)
+    monkeypatch.setattr("zenith_ae.pipelines.Denoiser.clean", broken)
+    assert run(["denoise", "a.png", *dn]) == 1
+    one_line(capsys.readouterr().err)
+
+
+def test_interrupt_is_130_and_leaves_no_partial_file(here, dn):
+    """A real SIGINT, sent while the output is half written."""
+    picture("a.png", (64, 64))
+    code = (
+        "import os, signal, sys\n"
+        "from PIL import Image\n"
+        "def save(self, file, *args, **options):\n"
+        "    file.write(b'half'); file.flush()\n"
+        "    assert any(name.endswith('.tmp') for name in os.listdir('.'))\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    while True: signal.pause()\n"
+        "Image.Image.save = save\n"
+        "from zenith_ae.app.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "denoise", "a.png", *dn], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip() == "zenith-ae: interrupted"
+    assert tree(here) == ["a.png"]
+
+
+def test_termination_leaves_no_partial_file(here, dn, monkeypatch):
+    def save(self, file, *args, **options):
+        file.write(b"half")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    picture("a.png")
+    monkeypatch.setattr(Image.Image, "save", save)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            run(["denoise", "a.png", *dn])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == 143
+    assert tree(here) == ["a.png"]
+
+
+# ---- what is printed
+
+
+def test_json_lines_have_one_schema(here, dn, capsys):
+    picture("a.png")
+    picture("b.png")
+    picture("b.denoised.png")
+    assert run(["denoise", "a.png", "b.png", "none.png", "--json", *dn]) == 1
+    done, skipped, failed = map(json.loads, capsys.readouterr().out.splitlines())
+    assert {k: v for k, v in done.items() if k not in ("seconds", "weights")} == {
+        "input": "a.png", "output": "a.denoised.png", "status": "done", "model": "adds-sigma",
+        "width": 9, "height": 6, "mode": "RGB", "bits": 8, "sigma": 10.0, "notes": [],
+    }  # fmt: skip
+    assert done["seconds"] >= 0 and len(done["weights"]) == 16
+    assert skipped == {"input": "b.png", "output": "b.denoised.png", "status": "skipped"}
+    assert (failed["status"], failed["input"]) == ("failed", "none.png")
+    assert "no such file" in failed["error"]
+
+
+def test_quiet_prints_errors_only(here, dn, capsys):
+    picture("a.png")
+    assert run(["denoise", "a.png", "none.png", "-q", *dn]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    one_line(err)
+
+
+def test_verbose_tells_the_model_and_the_level(here, dn, capsys):
+    picture("a.png")
+    assert run(["denoise", "a.png", "-v", "--threads", "2", *dn]) == 0
+    assert "adds-sigma" in capsys.readouterr().err
+
+
+def test_progress_is_for_terminals_only(here, dn, capsys, monkeypatch):
+    picture("a.png")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert run(["denoise", "a.png", *dn]) == 0
+    assert "[1/1] denoising a.png" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["denoise", "encode", "decode", "roundtrip", "models", "info", "doctor"])
+def test_every_command_explains_itself_with_examples(capsys, command):
+    assert run([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"Usage: zenith-ae {command}" in out and "Example" in out and f"  zenith-ae {command}" in out
+
+
+def test_help_lists_training_without_importing_torch_or_numpy():
+    code = (
+        "import sys\nfrom zenith_ae.app.cli import run\nassert run(['--help']) == 0\n"
+        "print([m for m in ('torch', 'numpy', 'PIL') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *help_, modules = done.stdout.splitlines()
+    for command in (
+        "train",
+        "evaluate",
+        "denoise",
+        "encode",
+        "decode",
+        "roundtrip",
+        "models",
+        "info",
+        "doctor",
+    ):
+        assert any(line.strip().startswith(command + " ") for line in help_), command
+    assert modules == "[]"
+
+
+def test_the_command_runs_without_torch(here, dn):
+    picture("a.png")
+    code = "import sys\nsys.modules['torch'] = None\nfrom zenith_ae.app.cli import main\nmain(sys.argv[1:])\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "denoise", "a.png", *dn], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert pixel("a.denoised.png") == (110, 110, 110)
+
+
+# ---- models, info, doctor
+
+
+def test_models_lists_weights_and_architectures(capsys):
+    assert run(["models", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    by_name = {row["name"]: row for row in rows if not row["shipped"]}
+    assert by_name["taesd"]["parameters"] == 2_445_063
+    assert by_name["taesd"]["gmacs_512"] == {"encoder": 61.16, "decoder": 70.68}
+    assert run(["models"]) == 0
+    assert "zenith-denoise" in capsys.readouterr().out
+
+
+def test_info_knows_pictures_latents_and_weights(here, ae, capsys, identity_autoencoder):
+    picture("a.png", (17, 5), "LA")
+    assert run(["encode", "a.png", *ae]) == 0
+    capsys.readouterr()
+    facts = []
+    for file in ("a.png", "a.latent.safetensors", str(identity_autoencoder)):
+        assert run(["info", file, "--json"]) == 0
+        facts.append(json.loads(capsys.readouterr().out))
+        assert run(["info", file]) == 0
+        assert str(facts[-1]["kind"]) in capsys.readouterr().out
+    image, latents, weights = facts
+    assert (image["format"], image["width"], image["height"], image["mode"]) == ("PNG", 17, 5, "LA")
+    assert (latents["model"], latents["shape"], latents["width"]) == ("identity", [1, 192, 1, 3], 17)
+    assert latents["weights"] == weights["weights"]
+    assert weights["latent_channels"] == 192
+
+
+def test_doctor_passes_here_and_tells_levels_and_threads(capsys):
+    code = run(["doctor", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    checks = {check["what"]: check for check in report["checks"]}
+    assert [c for c in report["checks"] if not c["ok"] and not c["what"].startswith("model")] == []
+    assert code == (0 if report["passed"] else 1)
+    assert report["levels available"][0] == "generic"
+    assert "threads" in checks
+    for level in report["levels available"]:
+        assert sum(what.startswith(f"{level}: ") for what in checks) == 12
+
+
+def test_doctor_notices_a_wrong_result(capsys, monkeypatch):
+    from zenith_ae import selftest
+
+    monkeypatch.setattr(selftest, "reference", lambda layers, params, x: np.full((64, 64, 1), 3.0))
+    assert run(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "FAIL  generic: " in out and out.rstrip().splitlines()[-1].startswith("FAIL: ")

@@ -1,0 +1,131 @@
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save
+
+from zenith_ae.errors import LatentError, OutputError
+from zenith_ae.latents import (
+    LatentFile,
+    check_latents,
+    encode_latents,
+    latent_metadata,
+    parse_latents,
+    read_latents,
+    write_latents,
+)
+
+
+def a_file(shape=(1, 4, 3, 5), **changes):
+    latents = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    facts = {"model": "m", "weights": "0123456789abcdef", "height": 20, "width": 37, "mode": "L"}
+    return LatentFile(latents, **(facts | changes))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("fp32", 0), ("fp16", 1e-3)])
+def test_writing_and_reading_keeps_values_and_facts(tmp_path, dtype, tolerance):
+    file = a_file()
+    path = tmp_path / "a.latent.safetensors"
+    write_latents(path, file, dtype)
+    again = read_latents(path)
+    assert np.allclose(again.latents, file.latents, rtol=tolerance, atol=0)
+    assert again.latents.dtype == np.float32
+    for name in ("model", "weights", "height", "width", "mode"):
+        assert getattr(again, name) == getattr(file, name)
+    stored = load_file(path)["latents"]  # what any other program sees
+    assert stored.dtype == {"fp32": np.float32, "fp16": np.float16}[dtype]
+    assert stored.shape == (1, 4, 3, 5)
+
+
+def test_metadata_is_found_in_the_first_bytes():
+    data = encode_latents(a_file())
+    assert latent_metadata(data)["format"] == "zenith-ae-latent"
+    assert latent_metadata(save({"latents": np.zeros((1, 1, 1, 1), np.float32)})) is None
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_a_latent_error(data):
+    with pytest.raises(LatentError, match="not a latent file"):
+        parse_latents(data)
+
+
+def test_every_truncation_is_a_latent_error():
+    data = encode_latents(a_file())
+    for length in range(len(data)):
+        with pytest.raises(LatentError):
+            parse_latents(data[:length], "x")
+
+
+def with_metadata(**changes):
+    metadata = {
+        "format": "zenith-ae-latent", "format_version": "1", "model": "m", "weights": "w",
+        "height": "8", "width": "8", "mode": "RGB",
+    }  # fmt: skip
+    metadata = {k: v for k, v in (metadata | changes).items() if v is not None}
+    return save({"latents": np.zeros((1, 4, 1, 1), np.float32)}, metadata)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": "other"}, "not a latent file"),
+        ({"format_version": "2"}, "newer"),
+        ({"height": "x"}, "damaged"),
+        ({"height": "0"}, "damaged"),
+        ({"width": "-3"}, "damaged"),
+        ({"mode": "LAB"}, "damaged"),
+        ({"weights": None}, "damaged"),
+        ({"height": None}, "damaged"),
+    ],
+)
+def test_wrong_metadata_is_a_latent_error_of_one_line(changes, words):
+    with pytest.raises(LatentError, match=words) as caught:
+        parse_latents(with_metadata(**changes), "a.latent.safetensors")
+    assert str(caught.value).startswith("a.latent.safetensors: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_tensor_is_a_latent_error():
+    metadata = json.loads(with_metadata()[8:].split(b'"latents"')[0].rstrip(b",") + b"}")["__metadata__"]
+    with pytest.raises(LatentError, match="damaged"):
+        parse_latents(save({"other": np.zeros(1, np.float32)}, metadata))
+
+
+def test_missing_file_is_a_latent_error(tmp_path):
+    with pytest.raises(LatentError, match="no such file"):
+        read_latents(tmp_path / "none.latent.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("latents", "words"),
+    [
+        (np.zeros((1, 4, 2, 2), np.int32), "floats"),
+        (np.zeros((4, 2, 2), np.float32), "(N, C, h, w)"),
+        (np.zeros((1, 4, 0, 2), np.float32), "(N, C, h, w)"),
+        (np.zeros((1, 3, 2, 2), np.float32), "3 latent channels, but the model has 4"),
+        (np.full((1, 4, 2, 2), np.nan, np.float32), "not finite"),
+        (np.full((1, 4, 2, 2), -np.inf), "not finite"),
+    ],
+)
+def test_unusable_latents_are_refused(latents, words):
+    with pytest.raises(LatentError) as caught:
+        check_latents(latents, channels=4)
+    assert words in str(caught.value)
+
+
+def test_latents_beyond_fp16_are_refused_and_nothing_is_written(tmp_path):
+    file = a_file()
+    file.latents[0, 0, 0, 0] = 1e6
+    with pytest.raises(LatentError, match="fp32"):
+        write_latents(tmp_path / "a", file, "fp16")
+    assert not os.listdir(tmp_path)
+    write_latents(tmp_path / "a", file, "fp32")
+    assert read_latents(tmp_path / "a").latents.max() == 1e6
+
+
+def test_folder_that_is_missing_is_an_output_error(tmp_path):
+    with pytest.raises(OutputError):
+        write_latents(tmp_path / "none" / "a", a_file())

@@ -1,0 +1,359 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import zenith_ae
+from zenith_ae.batches import as_batch, from_rgb, to_rgb
+from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError
+from zenith_ae.images import Picture, read_picture
+from zenith_ae.models.zoo import build
+from zenith_ae.pipelines import Autoencoder, Denoiser
+from zenith_ae.selftest import random_weights
+
+
+@pytest.fixture(scope="module")
+def ae(identity_autoencoder):
+    return zenith_ae.load(identity_autoencoder, threads=2)
+
+
+@pytest.fixture(scope="module")
+def dn(sigma_denoiser):
+    return zenith_ae.load(sigma_denoiser, threads=2)
+
+
+def noise(shape, dtype=np.uint8, seed=0):
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        return rng.random(shape).astype(dtype)
+    return rng.integers(0, np.iinfo(dtype).max + 1, shape).astype(dtype)
+
+
+# ---- loading
+
+
+def test_load_tells_the_kind_and_says_who_it_is(ae, dn, identity_autoencoder):
+    assert isinstance(ae, Autoencoder)
+    assert isinstance(dn, Denoiser)
+    assert (ae.name, ae.config.latent_channels, ae.config.factor) == ("identity", 192, 8)
+    assert ae.hash == zenith_ae.load(str(identity_autoencoder)).hash != dn.hash
+    assert len(ae.hash) == 16
+    assert "identity" in repr(ae)
+    assert ae.engine.threads == 2
+
+
+def test_load_of_nothing_is_a_weights_error(tmp_path):
+    with pytest.raises(WeightsError, match="no such"):
+        zenith_ae.load(tmp_path / "none.safetensors")
+
+
+def test_pipelines_refuse_models_of_the_other_kind(sigma_denoiser):
+    from zenith_ae.weights import load_weights
+
+    with pytest.raises(ConfigError, match="not autoencoder"):
+        Autoencoder(load_weights(sigma_denoiser))
+
+
+# ---- autoencoder
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+@settings(max_examples=25, deadline=None)
+def test_decode_of_any_size_crops_back_exactly(ae, height, width):
+    picture = noise((height, width, 3))
+    z = ae.encode(picture)
+    assert z.shape == (1, 192, -(-height // 8), -(-width // 8))
+    assert z.dtype == np.float32
+    assert np.array_equal(ae.decode(z, size=(height, width))[0], picture)
+
+
+def test_decode_without_a_size_gives_whole_latents(ae):
+    z = ae.encode(noise((17, 5, 3)))
+    rgb = ae.decode(z)
+    assert rgb.shape == (1, 24, 8, 3)
+    assert rgb.dtype == np.uint8
+
+
+def test_decode_has_three_outputs_of_the_same_values(ae):
+    z = ae.encode(noise((16, 16, 3)))
+    floats, bytes_, words = ae.decode(z, "float"), ae.decode(z), ae.decode(z, "uint16")
+    assert (floats.dtype, words.dtype) == (np.float32, np.uint16)
+    assert np.array_equal(np.rint(floats * 255), bytes_)
+    assert np.array_equal(np.rint(floats * 65535), words)
+    assert np.array_equal(ae.decode(z[0]), bytes_)
+    with pytest.raises(ValueError, match="output"):
+        ae.decode(z, "int8")
+
+
+def test_float_output_is_clipped_to_the_unit_interval(ae):
+    rgb = ae.decode(np.full((1, 192, 1, 1), 7, np.float32), "float")
+    assert rgb.max() == 1
+    assert ae.decode(np.full((1, 192, 1, 1), -7, np.float32)).max() == 0
+
+
+@pytest.mark.parametrize(
+    ("z", "options", "words"),
+    [
+        (np.zeros((1, 4, 2, 2), np.float32), {}, "4 latent channels, but the model has 192"),
+        (np.full((1, 192, 2, 2), np.nan, np.float32), {}, "not finite"),
+        (np.zeros((1, 192, 2, 2), np.float32), {"size": (17, 9)}, "cannot be a picture of 17 x 9"),
+        (np.zeros((1, 192, 2, 2), np.float32), {"size": (8, 9)}, "cannot be"),
+        (np.zeros((1, 192, 2, 2), int), {}, "floats"),
+    ],
+)
+def test_latents_that_do_not_fit_are_refused(ae, z, options, words):
+    with pytest.raises(LatentError) as caught:
+        ae.decode(z, **options)
+    assert words in str(caught.value)
+
+
+ARRAYS = [(9, 7), (9, 7, 1), (9, 7, 2), (9, 7, 3), (9, 7, 4), (3, 9, 7, 1), (2, 9, 7, 3), (2, 9, 7, 4)]
+
+
+@pytest.mark.parametrize("shape", ARRAYS)
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_roundtrip_of_arrays_keeps_type_shape_and_values(ae, shape, dtype):
+    picture = noise(shape, dtype)
+    again = ae.roundtrip(picture)
+    assert (again.dtype, again.shape) == (picture.dtype, picture.shape)
+    assert np.allclose(again, picture, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+def test_roundtrip_of_pillow_images_keeps_mode_and_info(ae, mode):
+    channels = len(mode)
+    image = Image.fromarray(noise((9, 7, channels)[: 2 if channels == 1 else 3]))
+    image.info["comment"] = b"kept"
+    again = ae.roundtrip(image)
+    assert (again.mode, again.size, again.info) == (image.mode, image.size, image.info)
+    assert np.array_equal(np.asarray(again), np.asarray(image))
+
+
+def test_batches_encode_like_single_pictures(ae):
+    batch = noise((3, 19, 21, 3))
+    z = ae.encode(batch)
+    assert np.array_equal(z, np.concatenate([ae.encode(picture) for picture in batch]))
+
+
+# ---- denoiser: the test model adds the noise level that it is told
+
+
+@pytest.mark.parametrize("shape", ARRAYS)
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float16, np.float32, np.float64])
+def test_denoising_keeps_type_and_shape_and_leaves_alpha_alone(dn, shape, dtype):
+    picture = noise(shape, dtype)
+    clean = dn(picture, sigma=25.5, strength=0.5)
+    assert (clean.dtype, clean.shape) == (picture.dtype, picture.shape)
+    peak = 1 if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
+    expected = np.clip(picture.astype(np.float64) + 0.05 * peak, 0, peak)
+    if picture.ndim > 2 and shape[-1] in (2, 4):
+        expected[..., -1] = picture[..., -1]
+    tolerance = {1: 1, 255: 0.51, 65535: 0.51}[peak] if peak > 1 else 1e-3 if dtype == np.float16 else 1e-6
+    assert np.abs(clean - expected).max() <= tolerance
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA", "I;16", "I", "F"])
+def test_denoising_keeps_pillow_modes(dn, mode):
+    h, w = 9, 7
+    image = {
+        "I;16": lambda: Image.fromarray(noise((h, w), np.uint16)),
+        "I": lambda: Image.fromarray(noise((h, w), np.uint16).astype(np.int32)),
+        "F": lambda: Image.fromarray(noise((h, w), np.float32)),
+    }.get(mode, lambda: Image.frombytes(mode, (w, h), noise((h, w, len(mode))).tobytes()))()
+    clean = dn(image, sigma=25.5)
+    assert (clean.mode, clean.size) == (mode, image.size)
+    scale = {"I;16": 65535, "I": 65535, "F": 1}.get(mode, 255)
+    expected = np.clip(np.asarray(image, float) + 0.1 * scale, 0, scale)
+    if mode.endswith("A"):
+        expected[..., -1] = np.asarray(image)[..., -1]
+    assert np.allclose(np.asarray(clean, float), expected, rtol=0, atol=0.51 if scale > 1 else 1e-6)
+
+
+@pytest.mark.parametrize(("mode", "back"), [("1", "L"), ("P", "RGB"), ("YCbCr", "RGB")])
+def test_modes_that_cannot_hold_new_pixels_become_the_nearest(dn, mode, back):
+    clean = dn(Image.new("RGB", (5, 4), (100, 120, 140)).convert(mode), sigma=10)
+    assert (clean.mode, clean.size) == (back, (5, 4))
+
+
+def test_cmyk_inks_are_denoised_as_light(dn):
+    image = Image.new("CMYK", (5, 4), (100, 110, 120, 130))
+    clean = dn(image, sigma=20)
+    assert clean.mode == "CMYK"
+    assert clean.getpixel((0, 0)) == (80, 90, 100, 110)  # brighter by 20 is less ink by 20
+
+
+def test_a_path_gives_a_pillow_image_and_a_picture_a_picture(dn, tmp_path):
+    array = noise((6, 5, 3))
+    Image.fromarray(array).save(tmp_path / "a.png")
+    clean = dn(tmp_path / "a.png", sigma=10)
+    assert isinstance(clean, Image.Image)
+    picture = read_picture(tmp_path / "a.png")
+    again = dn(picture, sigma=10)
+    assert isinstance(again, Picture)
+    assert np.array_equal(again.pixels, np.asarray(clean))
+    assert again.format == "PNG"
+
+
+def test_automatic_level_is_that_of_the_estimator(dn):
+    picture = np.full((21, 30, 3), 100, np.uint8)
+    assert np.array_equal(dn(picture), dn(picture, sigma=10))
+    assert dn(picture)[0, 0, 0] == 110
+    level = dn.estimate_sigma(picture)
+    assert level.shape == (21, 30)
+    assert level == pytest.approx(10, rel=1e-6)
+    assert dn.estimate_sigma(picture[None]).shape == (1, 21, 30)
+
+
+def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks(sigma_denoiser):
+    """Against torch.nn.functional.interpolate, which training uses."""
+    torch = pytest.importorskip("torch")
+    from zenith_ae.pipelines import _enlarge
+
+    coarse = noise((2, 3, 5), np.float32)
+    expected = torch.nn.functional.interpolate(
+        torch.from_numpy(coarse)[:, None], scale_factor=8, mode="bilinear", align_corners=False
+    )[:, 0, :21, :37]
+    assert np.allclose(_enlarge(coarse, 21, 37), expected.numpy(), atol=1e-6)
+
+
+def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
+    batch = np.full((2, 8, 10, 3), 100, np.uint8)
+    levels = np.zeros((8, 10))
+    levels[:, 5:] = 40
+    assert np.array_equal(dn(batch[0], sigma=levels)[..., 1], 100 + levels)
+    assert np.array_equal(dn(batch, sigma=[5, 50])[:, 0, 0, 0], [105, 150])
+    assert np.array_equal(dn(batch, sigma=levels)[1, ..., 2], 100 + levels)
+    assert np.array_equal(dn(batch, sigma=np.stack([levels, levels + 3]))[1, ..., 2], 103 + levels)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sigma": -1}, {"sigma": 256}, {"sigma": np.nan}, {"sigma": "much"}, {"sigma": np.ones((3, 3))},
+        {"sigma": []}, {"strength": -0.1}, {"strength": 1.1}, {"strength": np.nan},
+    ],
+)  # fmt: skip
+def test_levels_out_of_range_are_value_errors(dn, options):
+    with pytest.raises(ValueError, match=r"sigma|strength"):
+        dn(np.zeros((8, 8, 3), np.uint8), **options)
+
+
+def test_strength_zero_changes_nothing(dn):
+    picture = noise((9, 7, 3))
+    clean = dn(picture, strength=0)
+    assert np.array_equal(clean, picture)
+    assert clean is not picture
+
+
+def test_grey_is_the_mean_of_what_the_network_makes_of_three_channels(tmp_path):
+    weights = random_weights(build("zenith-denoise"), seed=3)
+    dn = Denoiser(weights, threads=1)
+    grey = noise((40, 33), np.float32)
+    rgb = np.repeat(grey[..., None], 3, axis=2)
+    plane = np.full((1, 40, 33), 20 / 255, np.float32)
+    residual = dn.engine.run("denoiser", rgb[None], plane=plane)[0].mean(axis=2)
+    expected = np.clip(grey + 0.3 * residual, 0, 1)
+    assert np.allclose(dn(grey, sigma=20, strength=0.3), expected, atol=1e-5)
+
+
+def test_model_without_an_estimator_asks_for_the_level():
+    dn = Denoiser(random_weights(build("conv-baseline")), threads=1)
+    with pytest.raises(ConfigError, match="cannot estimate noise"):
+        dn(np.zeros((8, 8, 3), np.uint8))
+
+
+def test_tiles_and_threads_change_no_bit(dn):
+    weights = random_weights(build("zenith-denoise"), seed=4)
+    picture = noise((150, 170, 3))
+    one = Denoiser(weights, threads=1)(picture, sigma=30, tile=0)
+    for threads, tile in ((2, 0), (3, 64), (2, 96)):
+        assert np.array_equal(Denoiser(weights, threads=threads)(picture, sigma=30, tile=tile), one)
+
+
+def test_several_python_threads_may_share_a_model(ae):
+    pictures = [noise((30 + i, 41, 3), seed=i) for i in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda p: ae.decode(ae.encode(p), size=p.shape[:2])[0], pictures))
+    for picture, result in zip(pictures, results, strict=True):
+        assert np.array_equal(picture, result)
+
+
+# ---- torch tensors
+
+
+def test_tensors_in_give_tensors_out(ae, dn):
+    torch = pytest.importorskip("torch")
+    x = torch.rand(2, 3, 17, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    z = ae.encode(x)
+    assert isinstance(z, torch.Tensor)
+    assert (z.shape, z.dtype) == ((2, 192, 3, 2), torch.float64)
+    rgb = ae.decode(z, size=(17, 9))
+    assert torch.allclose(rgb, x, atol=1e-6)
+    assert torch.allclose(ae.roundtrip(x), x, atol=1e-6)
+    clean = dn(x, sigma=25.5)
+    assert clean.dtype == x.dtype
+    assert torch.allclose(clean, (x + 0.1).clamp(0, 1), atol=1e-6)
+    assert dn(x[0].half(), sigma=1).dtype == torch.float16
+    assert dn(x[0, :1], sigma=1).shape == (1, 17, 9)
+    assert dn.estimate_sigma(x).shape == (2, 17, 9)
+    assert dn.estimate_sigma(x[0]).shape == (17, 9)
+
+
+def test_unusable_tensors_are_image_errors(ae):
+    torch = pytest.importorskip("torch")
+    for bad in (torch.zeros(2, 5, 8, 8), torch.zeros(8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8)):
+        with pytest.raises(ImageError, match="torch picture"):
+            ae.encode(bad)
+
+
+# ---- inputs
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (np.zeros((4, 4, 5), np.uint8), "channels last"),
+        (np.zeros(4, np.uint8), "channels last"),
+        (np.zeros((4, 4, 3), np.int64), "convert it first"),
+        (np.zeros((4, 4, 3), bool), "convert it first"),
+        (np.zeros((0, 4, 3), np.uint8), "must have pixels"),
+        (np.full((4, 4, 3), np.nan, np.float32), "not finite"),
+        (np.full((4, 4, 3), 200.0), "must be in [0, 1]"),
+        ([[1, 2]], "not list"),
+        (None, "not NoneType"),
+    ],
+)
+def test_what_is_no_picture_is_an_image_error(dn, image, words):
+    with pytest.raises(ImageError) as caught:
+        dn(image, sigma=5)
+    assert words in str(caught.value)
+
+
+def test_foreign_byte_order_and_strides_are_fine(dn):
+    picture = noise((8, 9, 3), np.uint16)
+    for same in (picture.astype(">u2"), picture[::-1, ::-1][::-1, ::-1], np.asfortranarray(picture)):
+        clean = dn(same, sigma=10)
+        assert clean.dtype == same.dtype
+        assert np.array_equal(clean, dn(picture, sigma=10))
+
+
+def test_noise_beyond_the_unit_interval_is_accepted_and_the_result_is_clipped(dn):
+    picture = noise((8, 8, 3), np.float32) * 1.6 - 0.3
+    clean = dn(picture, sigma=0)
+    assert np.allclose(clean, np.clip(picture, 0, 1), atol=1e-6)
+
+
+def test_cmyk_to_rgb_equals_pillow():
+    inks = noise((50, 60, 4))
+    expected = np.asarray(Image.frombytes("CMYK", (60, 50), inks.tobytes()).convert("RGB"), int)
+    assert np.abs(to_rgb(inks[None], "CMYK")[0].astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_rgb_and_back_keeps_pixels(channels):
+    batch = as_batch(noise((2, 5, 6, channels)))
+    again = from_rgb(to_rgb(batch.pixels, batch.layout), batch.pixels, batch.layout)
+    assert np.array_equal(again, batch.pixels)
