@@ -66,7 +66,7 @@ def cli() -> None:
     """
 
 
-@cli.command(context_settings=CONTEXT)
+@cli.command(context_settings=CONTEXT, short_help="Remove noise from pictures.")
 @common("zenith-denoise", "the clean picture(s)")
 @click.option(
     "--sigma",
@@ -109,7 +109,7 @@ def denoise(**options: Any) -> int:
     return session.run(work, "denoising")
 
 
-@cli.command(context_settings=CONTEXT)
+@cli.command(context_settings=CONTEXT, short_help="Encode pictures to latents.")
 @common("zenith-taef2-lite", "the latents")
 @click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp16", show_default=True,
               help="Number format in the file.")  # fmt: skip
@@ -149,7 +149,7 @@ def encode(**options: Any) -> int:
     return session.run(work, "encoding")
 
 
-@cli.command(context_settings=CONTEXT)
+@cli.command(context_settings=CONTEXT, short_help="Decode latents to pictures.")
 @common(None, "the picture(s)")
 @click.option("--force", is_flag=True, help="Decode latents of another model (of the same latent space).")
 def decode(**options: Any) -> int:
@@ -212,7 +212,7 @@ def decoded(model: Autoencoder, file: LatentFile, tile: Any) -> Picture:
     return Picture(model.decode_like(file.latents, like, layout, tile)[0], layout, layout)
 
 
-@cli.command(context_settings=CONTEXT)
+@cli.command(context_settings=CONTEXT, short_help="Encode and decode pictures, print PSNR and SSIM.")
 @common("zenith-taef2-lite", "the decoded picture(s)")
 @click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp16", show_default=True,
               help="Number format of the latents in between.")  # fmt: skip

@@ -13,7 +13,7 @@ from zenith_ae.errors import ZenithError
 __all__ = ["info", "models"]
 
 
-@click.command()
+@click.command(short_help="List models and architectures.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a model on standard output.")
 def models(as_json: bool) -> int:
     """List the models that come with zenith-ae, and the architectures that can be trained.
@@ -79,7 +79,7 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
         )
 
 
-@click.command()
+@click.command(short_help="Describe a picture, latents or weights.")
 @click.argument("file", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def info(file: str, as_json: bool) -> int:
