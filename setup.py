@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -42,7 +43,8 @@ MSVC_FLAGS = {"generic": [], "avx2": ["/arch:AVX2"], "avx512": ["/arch:AVX512"]}
 
 # Contraction is off because a product and a sum must round the same way wherever they stand;
 # where a fused multiply-add is wanted, the vector layer says so.
-COMMON_FLAGS = ["/O2", "/std:c11"] if MSVC else ["-O3", "-std=c11", "-ffp-contract=off"]
+COMMON_FLAGS = ["/O2", "/std:c11"] if MSVC else ["-O3", "-std=c11", "-ffp-contract=off", "-g0"]
+CYTHON_FLAGS = [] if MSVC else ["-O1", "-g0"]  # thin code, where -O3 -g would be most of the build
 SANITIZER_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"]
 
 
@@ -73,30 +75,33 @@ class BuildKernels(build_ext):
     """build_ext that compiles the C files first, each with its own flags."""
 
     def build_extensions(self) -> None:
-        objects: dict[str, list[str]] = {}
+        sources = sorted({source for extension in self.extensions for source in extension.c_files})
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = dict(zip(sources, pool.map(self.compile_c_file, sources), strict=True))
         for extension in self.extensions:
-            for source in extension.c_files:
-                if str(source) not in objects:
-                    objects[str(source)] = self.compiler.compile(
-                        [str(source)],
-                        output_dir=self.build_temp,
-                        include_dirs=[str(C_FOLDER)],
-                        extra_postargs=own_c_flags() + isa_flags(source),
-                        depends=HEADERS,
-                    )
-            extension.extra_objects = [o for source in extension.c_files for o in objects[str(source)]]
+            extension.extra_objects = [o for source in extension.c_files for o in objects[source]]
         super().build_extensions()
+
+    def compile_c_file(self, source: Path) -> list[str]:
+        return self.compiler.compile(
+            [str(source)],
+            output_dir=self.build_temp,
+            include_dirs=[str(C_FOLDER)],
+            extra_postargs=own_c_flags() + isa_flags(source),
+            depends=HEADERS,
+        )
 
 
 def extension(name: str, c_files: list[Path]) -> Extension:
     sanitize = SANITIZER_FLAGS if enabled("ZENITH_SANITIZE") else []
+    flags = [*CYTHON_FLAGS, *sanitize]
     threads = [] if MSVC else ["-pthread"]
     made = Extension(
         f"zenith_ae._kernels.{name}",
         [str(FOLDER / f"{name}.pyx")],
         include_dirs=[str(C_FOLDER)],
         depends=HEADERS + [str(path) for path in c_files],
-        extra_compile_args=list(sanitize),
+        extra_compile_args=flags,
         extra_link_args=[*threads, *sanitize],
     )
     made.c_files = c_files
@@ -113,7 +118,7 @@ modules = cythonize(
     build_dir="build/cython",
     include_path=[str(FOLDER)],  # for zenith.pxd
     language_level=3,
-    compiler_directives={"boundscheck": False, "wraparound": False, "embedsignature": True},
+    compiler_directives={"embedsignature": True},
 )
 for module, declared in zip(modules, extensions, strict=True):
     module.c_files = declared.c_files
