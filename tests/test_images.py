@@ -241,6 +241,25 @@ def test_profile_exif_and_resolution_are_kept(tmp_path, suffix):
         assert [round(float(d)) for d in image.info["dpi"]] == [300, 150]
 
 
+@pytest.mark.parametrize("source", [".jpg", ".png", ".webp", ".tif"])
+@pytest.mark.parametrize("target", [".jpg", ".png", ".webp", ".tif"])
+def test_exif_survives_a_change_of_format(tmp_path, source, target):
+    file = saved(pixels("RGB"), source, tmp_path, exif=exif_bytes())
+    write_picture(read_picture(file), tmp_path / f"out{target}")
+    exif = Image.open(tmp_path / f"out{target}").getexif()
+    assert (exif[0x010F], exif.get_ifd(0x8769)[0x9003]) == ("Camera Maker", "2024:01:02 03:04:05")
+
+
+def test_profile_that_does_not_describe_the_written_colours_is_dropped(tmp_path):
+    grey = b"\0" * 16 + b"GRAY" + b"\0" * 108
+    picture = from_pil(pixels("L"), {"icc_profile": grey})
+    assert write_picture(picture, tmp_path / "a.png") == ()
+    assert Image.open(tmp_path / "a.png").info["icc_profile"] == grey
+    (note,) = write_picture(picture, tmp_path / "a.webp")  # has no grey
+    assert "ICC" in note
+    assert "icc_profile" not in Image.open(tmp_path / "a.webp").info
+
+
 def test_maker_notes_survive_byte_for_byte(tmp_path):
     file = saved(pixels("RGB"), ".jpg", tmp_path, exif=exif_bytes(6))
     before, after = Image.open(file).info["exif"], read_picture(file).metadata["exif"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -43,7 +42,7 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
     if target.is_dir():
         raise OutputError(f"{path}: is a folder; give a file name")
     special = target.exists() and not target.is_file()
-    temporary = target if special else target.parent / f".{target.name[:100]}.{secrets.token_hex(6)}.tmp"
+    temporary = target if special else target.parent / f".{target.name[:100]}.{os.urandom(6).hex()}.tmp"
     try:
         raw = io.FileIO(temporary, "w" if special else "x")
     except OSError as error:

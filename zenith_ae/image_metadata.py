@@ -32,7 +32,8 @@ def read_metadata(image: Image.Image) -> dict[str, Any]:
     if isinstance(image.info.get("icc_profile"), bytes) and image.info["icc_profile"]:
         metadata["icc_profile"] = image.info["icc_profile"]
     if exif := _exif_bytes(image):
-        metadata["exif"] = exif
+        # Each format strips or adds this prefix when it writes, except JPEG, which needs it.
+        metadata["exif"] = exif if exif.startswith(b"Exif\0\0") else b"Exif\0\0" + exif
     if isinstance(image.info.get("xmp"), bytes):
         metadata["xmp"] = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", image.info["xmp"])
     if dpi := image.info.get("dpi"):

@@ -49,6 +49,12 @@ _FORMATS = {
     for suffix in suffixes.split()
 }
 
+_PROFILED = {
+    b"GRAY": ("L", "LA", "I;16", "I", "F"),
+    b"RGB ": ("RGB", "RGBA"),
+    b"CMYK": ("CMYK",),
+}
+
 _PLUGINS = {"WEBP": "WebP", "TIFF": "Tiff", "JPEG2000": "Jpeg2K", "AVIF": "Avif"}
 
 
@@ -89,10 +95,14 @@ def encode_picture(picture: Picture, file: BinaryIO, suffix: str, name: str = "<
     spec = _FORMATS[suffix.lower()]
     image, notes = _fit(picture, spec, name)
     options = dict(spec.options)
-    to_rgb = picture.layout == "CMYK" and image.mode == "RGB"  # an ink profile does not describe RGB
     for key in spec.keeps:
-        if key in picture.metadata and (key != "icc_profile" or not to_rgb):
+        if key in picture.metadata:
             options[key] = picture.metadata[key]
+    # Bytes 16..19 of an ICC profile name the colours that it describes.
+    described = _PROFILED.get(options.get("icc_profile", b"")[16:20])
+    if described and image.mode not in described:
+        del options["icc_profile"]
+        notes = (*notes, "the ICC profile does not describe these colours and is dropped")
     if spec.name == "WEBP" and (picture.metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
         options["lossless"] = True
     if spec.name == "TIFF" and "exif" in options:

@@ -81,11 +81,7 @@ class Picture:
         """The same picture with other pixels (and metadata kept); ``layout`` where it changes."""
         if layout is None or layout == self.layout:
             return replace(self, pixels=pixels)
-        metadata = self.metadata
-        if (layout == "CMYK") != (self.layout == "CMYK"):
-            # An ink profile does not describe RGB.
-            metadata = {key: value for key, value in metadata.items() if key != "icc_profile"}
-        return replace(self, pixels=pixels, layout=layout, mode=layout, metadata=metadata)
+        return replace(self, pixels=pixels, layout=layout, mode=layout)
 
 
 #: First bytes -> Pillow plugin module and format names. Formats without a signature, and those

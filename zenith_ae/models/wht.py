@@ -75,7 +75,7 @@ def wht_mix_separable(
     along = shrink(along * row_gate.to(x.dtype), row_threshold.abs().to(x.dtype))
     tiles = torch.einsum("jb,nrawbc->nrawjc", h, along) / t
     along = torch.einsum("ia,nrawbc->nriwbc", h, tiles)
-    along = shrink(along * column_gate[:, None].to(x.dtype), column_threshold[:, None].abs().to(x.dtype))
+    along = shrink(along * column_gate[:, None, None].to(x.dtype), column_threshold[:, None, None].abs().to(x.dtype))
     return _untile(torch.einsum("ia,nrawbc->nriwbc", h, along) / t, x.shape[2], x.shape[3])
 
 

@@ -179,12 +179,12 @@ def zenith_denoise(name: str, latent_channels: int = 0) -> ModelConfig:
 def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
     """Plain strided-convolution autoencoder with about the parameters of zenith-denoise."""
     denoiser: Layers = (
-        Conv(4, 48), Relu(),
-        Conv(48, 80, stride=2), Relu(), Conv(80, 80), Relu(),
-        Conv(80, 160, stride=2), Relu(), Conv(160, 160), Relu(),
-        Upsample(), Conv(160, 80), Relu(), Conv(80, 80), Relu(),
-        Upsample(), Conv(80, 48), Relu(),
-        Conv(48, 3),
+        Conv(4, 56), Relu(),
+        Conv(56, 94, stride=2), Relu(), Conv(94, 94), Relu(),
+        Conv(94, 184, stride=2), Relu(), Conv(184, 184), Relu(),
+        Upsample(), Conv(184, 94), Relu(), Conv(94, 94), Relu(),
+        Upsample(), Conv(94, 56), Relu(),
+        Conv(56, 3),
     )  # fmt: skip
     return ModelConfig(
         name, "denoiser", {"denoiser": denoiser}, 0, "Plain strided-convolution autoencoder, for comparisons"
