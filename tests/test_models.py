@@ -1,0 +1,205 @@
+"""Promises of models as data: lists, counts, receptive fields, modules, the spectral operator."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zenith_ae.errors import ConfigError
+from zenith_ae.models import spec, zoo
+from zenith_ae.models.spec import Add, Conv, Keep, Linear, ModelConfig, PixelShuffle, PixelUnshuffle, ZenithBlock
+
+torch = pytest.importorskip("torch")
+from zenith_ae.models import wht  # noqa: E402
+from zenith_ae.models.modules import build_module  # noqa: E402
+
+PARTS = [(name, part) for name in zoo.ARCHITECTURES for part in zoo.build(name).parts]
+
+
+@pytest.mark.parametrize("name", zoo.ARCHITECTURES)
+def test_config_survives_json(name: str) -> None:
+    config = zoo.build(name, name="copy")
+    assert ModelConfig.from_json(config.to_json()) == config
+
+
+@pytest.mark.parametrize("z", [1, 4, 16, 32, 48])
+@pytest.mark.parametrize("name", [n for n, (_, z) in zoo.ARCHITECTURES.items() if z])
+def test_autoencoders_take_any_number_of_latent_channels(name: str, z: int) -> None:
+    config = zoo.build(name, z)
+    assert config.latent_channels == z
+    assert config.factor == 8
+
+
+@pytest.mark.parametrize(("name", "part"), PARTS)
+def test_module_has_the_parameters_of_the_list(name: str, part: str) -> None:
+    config = zoo.build(name)
+    module = build_module(config.parts[part], config.in_channels(part))
+    stored = {f"{part}.{k}": tuple(v.shape) for k, v in module.state_dict().items()}
+    assert stored == {k: v for k, v in config.params().items() if k.startswith(f"{part}.")}
+    assert sum(p.numel() for p in module.parameters()) == spec.parameter_count(config.parts[part])
+
+
+def test_mac_count_of_taesd_is_the_published_one() -> None:
+    config = zoo.build("taesd")
+    assert spec.mac_count(config.parts["encoder"], 3, 512, 512) == pytest.approx(61.2e9, rel=2e-3)
+    assert spec.mac_count(config.parts["decoder"], 4, 64, 64) == pytest.approx(70.7e9, rel=2e-3)
+    assert spec.parameter_count(config.parts["encoder"]) == 1_222_532
+
+
+def test_taesd_decoder_indices_are_those_of_the_original_sequential() -> None:
+    decoder = zoo.build("taesd").parts["decoder"]
+    convolutions = [i for i, layer in enumerate(decoder) if isinstance(layer, Conv)]
+    assert convolutions == [1, 7, 12, 17, 19]
+
+
+def test_conv_baseline_has_about_the_parameters_of_zenith_denoise() -> None:
+    count = {n: spec.parameter_count(zoo.build(n).parts["denoiser"]) for n in ("conv-baseline", "zenith-denoise")}
+    assert count["conv-baseline"] == pytest.approx(count["zenith-denoise"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ((Linear(4, 8),), "layer 0"),
+        ((Linear(3, 8), Linear(9, 3)), "layer 1"),
+        ((PixelShuffle(2),), "multiple of 4"),
+        ((Keep("a"), PixelUnshuffle(2), PixelShuffle(2), Add("b")), "layer 3"),
+        ((Keep("a"), PixelUnshuffle(2), Add("a")), "layer 2"),
+    ],
+)
+def test_layers_that_do_not_fit_are_named(layers: spec.Layers, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        list(spec.trace(layers, 3))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Conv(3, 3, stride=3),
+        lambda: Linear(6, 4, groups=4),
+        lambda: ZenithBlock(8, 8, tile=5),
+        lambda: ZenithBlock(8, 8, eyes=False),
+        lambda: zoo.build("nothing"),
+        lambda: zoo.build("taesd", 0),
+        lambda: ModelConfig("x", "autoencoder", {"encoder": (Linear(3, 5),)}, 4),
+        lambda: ModelConfig("x", "painter", {}),
+        lambda: ModelConfig.from_json('{"parts": {"encoder": [["Exec", {}]]}}'),
+        lambda: ModelConfig.from_json("[1, 2"),
+    ],
+)
+def test_impossible_models_are_refused(make) -> None:
+    with pytest.raises(ConfigError):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [p for p in PARTS if p[0] not in ("taef2", "taesdxl", "taesd3", "taef1")]
+)
+def test_required_input_covers_every_pixel_that_matters(name: str, part: str) -> None:
+    """The gradient of an output row is zero outside the interval that the list promises."""
+    config = zoo.build(name)
+    layers = config.parts[part]
+    torch.manual_seed(0)
+    module = build_module(layers, config.in_channels(part))
+    scale = spec.out_scale(layers)
+    height, width = (384, 8) if scale <= 1 else (48, 1)
+    x = torch.rand(1, config.in_channels(part), height, width, requires_grad=True)
+    y = module(x)
+    lo = y.shape[2] // 2
+    promised = [min(max(v, 0), height) for v in spec.required_input(layers, lo, lo + 1)]
+    assert promised != [0, height], "the picture is too small to show anything"
+    y[:, :, lo].sum().backward()
+    assert x.grad is not None
+    touched = x.grad.abs().sum(dim=(0, 1, 3)).nonzero().flatten()
+    assert promised[0] <= int(touched.min())
+    assert int(touched.max()) < promised[1]
+
+
+def test_alignment_is_the_least_common_step_of_tiles_and_scales() -> None:
+    layers = (PixelUnshuffle(2), Linear(12, 8), ZenithBlock(8, 8, tile=8), PixelUnshuffle(3), Linear(72, 4),
+              ZenithBlock(4, 4, tile=4))  # fmt: skip
+    assert spec.alignment(layers) == 48  # 16 for the first tile, 24 for the second
+    assert spec.out_scale(layers) == Fraction(1, 6)
+
+
+# -- the spectral operator ------------------------------------------------------------------------
+
+
+def dense_mix(x: np.ndarray, gate: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+    """Float64 transcription of the definition, one tile and channel at a time."""
+    t = gate.shape[0]
+    h = np.array([[(-1) ** bin(i & j).count("1") for j in range(t)] for i in range(t)], np.float64)
+    n, c, height, width = x.shape
+    padded = np.zeros((n, c, -(-height // t) * t, -(-width // t) * t))
+    padded[:, :, :height, :width] = x
+    out = np.zeros_like(padded)
+    for b, k, y, z in np.ndindex(n, c, padded.shape[2] // t, padded.shape[3] // t):
+        tile = (b, k, slice(y * t, y * t + t), slice(z * t, z * t + t))
+        s = (h @ padded[tile] @ h) * gate[:, :, k]
+        s = np.sign(s) * np.maximum(np.abs(s) - np.abs(threshold[:, :, k]), 0)
+        out[tile] = h @ s @ h / t**2
+    return out[:, :, :height, :width]
+
+
+@given(
+    t=st.sampled_from([4, 8, 16]), c=st.sampled_from([3, 16, 48]), height=st.integers(1, 20),
+    width=st.integers(1, 20), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_wht_mix_is_its_definition(t: int, c: int, height: int, width: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((2, c, height, width))
+    gate, threshold = rng.standard_normal((2, t, t, c)) * np.array([1, 2])[:, None, None, None]
+    wanted = dense_mix(x, gate, threshold)
+    for operator in (wht.wht_mix, wht.wht_mix_reference):
+        got = operator(*(torch.from_numpy(a).float() for a in (x, gate, threshold)))
+        np.testing.assert_allclose(got.numpy(), wanted, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("t", "height", "width"), [(4, 9, 6), (8, 16, 8), (16, 5, 33)])
+def test_native_gradients_equal_those_of_autograd(t: int, height: int, width: int) -> None:
+    if not wht.native_available():
+        pytest.skip("the native operator is not compiled in")
+    torch.manual_seed(1)
+    inputs = [torch.randn(3, 32, height, width), torch.randn(t, t, 32), torch.randn(t, t, 32) * 2]
+    direction = torch.randn(3, 32, height, width)
+    grads = []
+    for operator in (wht.wht_mix, wht.wht_mix_reference):
+        leaves = [a.clone().requires_grad_() for a in inputs]
+        (operator(*leaves) * direction).sum().backward()
+        grads.append([leaf.grad for leaf in leaves])
+    for native, reference in zip(*grads, strict=True):
+        torch.testing.assert_close(native, reference, rtol=1e-4, atol=1e-4)
+
+
+def test_separable_form_is_two_one_dimensional_transforms() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((1, 2, 8, 8))
+    rg, rt, cg, ct = rng.standard_normal((4, 8, 2))
+    h = wht.hadamard(8).double().numpy()
+
+    def shrink(a: np.ndarray, limit: np.ndarray) -> np.ndarray:
+        return np.sign(a) * np.maximum(np.abs(a) - np.abs(limit), 0)
+
+    wanted = np.empty_like(x)
+    for k in range(2):
+        rows = shrink((x[0, k] @ h) * rg[:, k], rt[:, k]) @ h / 8
+        wanted[0, k] = h @ shrink((h @ rows) * cg[:, k, None], ct[:, k, None]) / 8
+    got = wht.wht_mix_separable(*(torch.from_numpy(a) for a in (x, rg, rt, cg, ct)))
+    np.testing.assert_allclose(got.numpy(), wanted, atol=1e-5)  # the Hadamard matrix is exact
+
+
+def test_spectral_linear_is_the_dense_matrix_that_it_stands_for() -> None:
+    layer = spec.SpectralLinear(5, 7)
+    module = build_module((layer,), 5)[0]
+    n = layer.size
+    permutation = np.eye(n)[list(layer.permutation)]
+    h = wht.hadamard(n).numpy() / n**0.5
+    o, i, bias = (p.detach().numpy() for p in (module.out_scale, module.in_scale, module.bias))
+    matrix = (np.diag(o) @ h @ np.diag(i) @ permutation)[:7, :5]
+    x = torch.randn(1, 5, 2, 3)
+    wanted = np.einsum("oi,nihw->nohw", matrix, x.numpy()) + bias[:, None, None]
+    np.testing.assert_allclose(module(x).detach().numpy(), wanted, atol=1e-5)
