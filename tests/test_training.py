@@ -1,0 +1,187 @@
+"""Promises of the trainer and the two recipes, on models that train in seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+torch = pytest.importorskip("torch")
+
+from zenith_ae.errors import WeightsError  # noqa: E402
+from zenith_ae.models import zoo  # noqa: E402
+from zenith_ae.models.spec import Linear, ModelConfig, PixelShuffle, PixelUnshuffle, ZenithBlock  # noqa: E402
+from zenith_ae.training import distill, restore  # noqa: E402
+from zenith_ae.training.cli import train as command  # noqa: E402
+from zenith_ae.training.data import ImagePool  # noqa: E402
+from zenith_ae.training.degradations import Mixture  # noqa: E402
+from zenith_ae.training.trainer import TrainConfig  # noqa: E402
+from zenith_ae.weights import load_weights, save_weights  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 smooth random pictures of 96 x 80."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for i in range(20):
+        small = Image.fromarray(rng.integers(0, 256, (10, 12, 3), dtype=np.uint8))
+        small.resize((96, 80), Image.Resampling.BICUBIC).save(folder / f"{i}.png")
+    return folder
+
+
+@pytest.fixture
+def denoiser() -> ModelConfig:
+    return ModelConfig(
+        "tiny",
+        "denoiser",
+        {
+            "denoiser": (PixelUnshuffle(2), Linear(16, 16), ZenithBlock(16, 16, 4), Linear(16, 12), PixelShuffle(2)),
+            "estimator": (PixelUnshuffle(8), Linear(192, 8), Linear(8, 1)),
+        },
+    )
+
+
+def steps(out: Path, count: int, **options: object) -> TrainConfig:
+    fields = {"batch": 4, "crop": 32, "warmup": 5, "precision": "float32", "log_every": 1, "threads": 1}
+    return TrainConfig(out=out, steps=count, **(fields | options))  # type: ignore[arg-type]
+
+
+def log(out: Path, field: str) -> list[float]:
+    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [r[field] for r in records if field in r]
+
+
+def test_training_lowers_the_loss_and_exports_usable_weights(photos, denoiser, tmp_path) -> None:
+    noise = Mixture(camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, sigma=(0.15, 0.2), varying=0)
+    path = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 60, lr=1e-2), noise)
+    losses = log(tmp_path, "l1")
+    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:5])
+    weights = load_weights(path)
+    assert weights.config == denoiser
+    assert weights.metadata["steps"] == "60"
+
+
+def test_resumed_training_equals_uninterrupted_training(photos, denoiser, tmp_path, monkeypatch) -> None:
+    whole = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "whole", 12))
+    loop = restore.Trainer._loop
+
+    def interrupted(self, batches, stopped):
+        loop(self, batches, lambda: self.step >= 5)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore.Trainer, "_loop", interrupted)
+        restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "parts", 12))
+    assert log(tmp_path / "parts", "l1") == log(tmp_path / "whole", "l1")[:5]
+    parts = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "parts", 12))
+    assert log(tmp_path / "parts", "l1") == log(tmp_path / "whole", "l1")
+    for name, tensor in load_weights(whole).tensors.items():
+        np.testing.assert_array_equal(load_weights(parts).tensors[name], tensor)
+
+
+def test_schedule_by_minutes_ends_and_decays(photos, denoiser, tmp_path) -> None:
+    config = TrainConfig(
+        out=tmp_path, minutes=0.05, batch=2, crop=32, warmup=1, precision="float32", log_every=1, threads=1
+    )
+    restore.train_restoration(denoiser, [str(photos)], config, Mixture(camera=0, poisson_gaussian=0))
+    rates = log(tmp_path, "lr")
+    assert rates[-1] < 0.2 * max(rates)
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_steps_or_minutes_but_not_both(tmp_path) -> None:
+    for options in ({}, {"steps": 3, "minutes": 1.0}):
+        with pytest.raises(ValueError, match="steps or minutes"):
+            TrainConfig(out=tmp_path, **options)
+
+
+def test_estimate_becomes_a_map_of_the_picture_size() -> None:
+    estimate = torch.full((1, 1, 2, 3), 2.0)
+    sigma = restore.upsample_sigma(estimate, (13, 20))
+    assert sigma.shape == (1, 1, 13, 20)
+    assert torch.allclose(sigma, torch.tensor(50 / 255))
+
+
+@pytest.fixture
+def teacher(tmp_path) -> Path:
+    """A small autoencoder with 4 latent channels and random weights, playing the teacher."""
+    config = ModelConfig(
+        "teacher",
+        "autoencoder",
+        {"encoder": (PixelUnshuffle(8), Linear(192, 4)), "decoder": (Linear(4, 192), PixelShuffle(8))},
+        4,
+    )
+    rng = np.random.default_rng(3)
+    tensors = {k: rng.standard_normal(s).astype(np.float32) * 0.1 for k, s in config.params().items()}
+    save_weights(tmp_path / "teacher.safetensors", config, tensors, {})
+    return tmp_path / "teacher.safetensors"
+
+
+def test_teacher_latents_are_those_of_whole_pictures_and_are_kept(photos, teacher, tmp_path, monkeypatch) -> None:
+    pool, weights, config = ImagePool([photos]), load_weights(teacher), steps(tmp_path, 1)
+    latents = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
+    x = torch.from_numpy(pool.images[3]).permute(2, 0, 1)[None].float() / 255
+    wanted = distill.teacher_part(weights, "encoder")(x)[0].permute(1, 2, 0).numpy()
+    np.testing.assert_allclose(latents[3], wanted, atol=2e-3)
+    monkeypatch.setattr(distill, "teacher_part", None)  # a second encoding would fail now
+    again = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
+    assert all(np.array_equal(a, b) for a, b in zip(latents, again, strict=True))
+
+
+def test_crops_of_pictures_and_latents_show_the_same_place(photos, teacher, tmp_path) -> None:
+    pool, config = ImagePool([photos]), steps(tmp_path, 1)
+    latents = distill.teacher_latents(pool, load_weights(teacher), tmp_path / "z.npz", config)
+    recipe = distill.DistillRecipe(pool, latents, config)
+    pictures, z, noise = recipe.make_batch(np.random.default_rng(1))
+    encoder = distill.teacher_part(load_weights(teacher), "encoder")
+    x = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255
+    # This teacher looks at single 8x8 blocks, so a crop's latents are exactly the picture's.
+    np.testing.assert_allclose(encoder(x).permute(0, 2, 3, 1).numpy(), z, atol=2e-3)
+    assert noise.shape == z.shape
+
+
+def test_distillation_learns_the_teachers_space(photos, teacher, tmp_path) -> None:
+    student = ModelConfig(
+        "student",
+        "autoencoder",
+        {
+            "encoder": (PixelUnshuffle(8), Linear(192, 16), Linear(16, 4)),
+            "decoder": (Linear(4, 32), ZenithBlock(32, 16), Linear(32, 192), PixelShuffle(8)),
+        },
+        4,
+    )
+    out = tmp_path / "out"
+    path = distill.train_distillation(
+        student, str(teacher), [str(photos)], steps(out, 150, lr=5e-3), latent_weight=1.0
+    )
+    errors = log(out, "latent")
+    assert np.mean(errors[-10:]) < 0.4 * np.mean(errors[:5])
+    assert np.mean(log(out, "pair")[-10:]) < np.mean(log(out, "pair")[:5])
+    assert load_weights(path).metadata["teacher"] == "teacher"
+
+
+def test_teacher_of_another_latent_space_is_refused(photos, teacher, tmp_path) -> None:
+    with pytest.raises(WeightsError, match="latent channels"):
+        distill.train_distillation(
+            zoo.build("zenith-taesd-nano", 16), str(teacher), [str(photos)], steps(tmp_path / "o", 1)
+        )
+
+
+def test_command_line_trains_and_plots(photos, tmp_path) -> None:
+    out = tmp_path / "run"
+    arguments = ["denoise", "--data", str(photos), "-o", str(out), "--steps", "2", "--batch", "1", "--crop", "32",
+                 "--threads", "1", "--name", "mine"]  # fmt: skip
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    assert load_weights(out / "mine.safetensors").config.name == "mine"
+    assert (out / "checkpoint.pt").exists()
+
+
+def test_command_line_wants_a_length(photos, tmp_path) -> None:
+    result = CliRunner().invoke(command, ["denoise", "--data", str(photos), "-o", str(tmp_path / "x")])
+    assert result.exit_code == 2
+    assert "steps or minutes" in result.output
