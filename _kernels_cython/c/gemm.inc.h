@@ -23,8 +23,10 @@ static ZN_INLINE void gemm_micro(const int rows, const int panels, const zn_gemm
     const float *a = g->a + pixel * a_pixel, *b = g->b + panel * panel_size;
     vf sum[GEMM_ROWS][GEMM_VECTORS];
 
+    ZN_UNROLL
     for (int v = 0; v < vectors; v++) {
         vf start = g->bias ? v_load(g->bias + panel * ZN_BLOCK + v * VL) : v_set1(0);
+        ZN_UNROLL
         for (int r = 0; r < rows; r++)
             sum[r][v] = start;
     }
@@ -32,10 +34,13 @@ static ZN_INLINE void gemm_micro(const int rows, const int panels, const zn_gemm
         const float *in = a + g->segment[s];
         for (ptrdiff_t k = 0; k < depth; k++) {
             vf column[GEMM_VECTORS];
+            ZN_UNROLL
             for (int v = 0; v < vectors; v++)
                 column[v] = v_load(b + v * VL / ZN_BLOCK * panel_size + v * VL % ZN_BLOCK);
+            ZN_UNROLL
             for (int r = 0; r < rows; r++) {
                 vf value = v_set1(in[r * a_pixel]);
+                ZN_UNROLL
                 for (int v = 0; v < vectors; v++)
                     sum[r][v] = v_fma(value, column[v], sum[r][v]);
             }
@@ -43,16 +48,27 @@ static ZN_INLINE void gemm_micro(const int rows, const int panels, const zn_gemm
             b += ZN_BLOCK;
         }
     }
+    if (g->residual) {
+        const float *residual = g->residual + pixel * g->residual_pixel + panel * ZN_BLOCK;
+        ZN_UNROLL
+        for (int r = 0; r < rows; r++)
+            ZN_UNROLL
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] = v_add(sum[r][v], v_load(residual + r * g->residual_pixel + v * VL));
+    }
+    if (g->relu)
+        ZN_UNROLL
+        for (int r = 0; r < rows; r++)
+            ZN_UNROLL
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] = v_max(v_set1(0), sum[r][v]);
+    ZN_UNROLL
     for (int v = 0; v < vectors; v++) {
         const int lane = v * VL % ZN_BLOCK;
         float *out = g->out + pixel * g->out_pixel + g->block[panel + v * VL / ZN_BLOCK] + lane;
-        if (g->residual) {
-            const float *residual = g->residual + pixel * g->residual_pixel + panel * ZN_BLOCK + v * VL;
-            for (int r = 0; r < rows; r++)
-                sum[r][v] = v_add(sum[r][v], v_load(residual + r * g->residual_pixel));
-        }
+        ZN_UNROLL
         for (int r = 0; r < rows; r++)
-            v_store(out + r * g->out_pixel, g->relu ? v_max(v_set1(0), sum[r][v]) : sum[r][v]);
+            v_store(out + r * g->out_pixel, sum[r][v]);
     }
 }
 

@@ -6,12 +6,20 @@
 
 #include "zenith.h"
 
-#if defined(__GNUC__)
+/* ZN_UNROLL before a loop whose bounds are known after inlining: only a loop that is unrolled
+ * completely lets an array of vectors live in registers. */
+#if defined(__clang__)
 #define ZN_INLINE inline __attribute__((always_inline))
+#define ZN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define ZN_INLINE inline __attribute__((always_inline))
+#define ZN_UNROLL _Pragma("GCC unroll 16")
 #elif defined(_MSC_VER)
 #define ZN_INLINE __forceinline
+#define ZN_UNROLL
 #else
 #define ZN_INLINE inline
+#define ZN_UNROLL
 #endif
 
 #include "gemm.inc.h"
