@@ -1,0 +1,61 @@
+"""Quality of the shipped weights: ``python benchmarks/quality.py [--json FILE]``.
+
+Everything that the README and the model cards say about quality is printed by this command, from
+the weights in weights/ and the evaluation sets in ``$ZENITH_SHARED`` (or ../shared beside the
+checkout): CBSD68 for Gaussian noise and round trips, PolyU crops for real camera noise, TAEF2's
+own files as the reference for autoencoders. Protocols: `zenith_ae.training.evaluate`. What is
+not there is left out, with a word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import zenith_ae
+from zenith_ae.training.evaluate import evaluate_model, format_table
+from zenith_ae.weights import available_weights
+
+SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[2] / "shared"))
+CBSD68 = SHARED / "data" / "eval_cbsd68.tar"
+POLYU = SHARED / "data" / "eval_polyu100.tar"
+TEACHER = SHARED / "teachers" / "taef2_encoder.safetensors"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="names or weights files [default: all that ship]")
+    parser.add_argument("--limit", type=int, help="measure only the first pictures of each set")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    options = parser.parse_args()
+    missing = [path for path in (CBSD68, POLYU, TEACHER) if not path.exists()]
+    for path in missing:
+        print(f"left out: {path} is not there (set ZENITH_SHARED)", file=sys.stderr)
+
+    results: dict[str, dict[str, Any]] = {}
+
+    def measure(title: str, model: Any, source: Path, **keywords: Any) -> None:
+        if source in missing:
+            return
+        results[title] = evaluate_model(model, source, limit=options.limit, **keywords)
+        print(f"\n{title}\n{format_table(results[title])}", flush=True)
+
+    teacher = None if TEACHER in missing else zenith_ae.load(TEACHER)
+    for name in options.models or sorted(available_weights()):
+        model = zenith_ae.load(name)
+        if isinstance(model, zenith_ae.Denoiser):
+            measure(f"{name}: CBSD68, Gaussian noise", model, CBSD68)
+            measure(f"{name}: PolyU, real camera noise, auto", model, POLYU)
+        else:
+            same_space = teacher is not None and teacher.config.latent_channels == model.config.latent_channels
+            measure(f"{name}: CBSD68, other = TAEF2", model, CBSD68, other=teacher if same_space else None)
+    if options.json:
+        options.json.write_text(json.dumps({title: r["mean"] for title, r in results.items()}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
