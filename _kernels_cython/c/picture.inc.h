@@ -79,12 +79,34 @@ static ZN_INLINE void copy_runs(const int length, const float *in, ptrdiff_t in_
 static void copy_any_runs(int length, const float *in, ptrdiff_t in_step, float *out,
                           ptrdiff_t out_step, ptrdiff_t pixels)
 {
-    switch (length) {
-    case 3: copy_runs(3, in, in_step, out, out_step, pixels); break;
-    case 6: copy_runs(6, in, in_step, out, out_step, pixels); break;
-    case 12: copy_runs(12, in, in_step, out, out_step, pixels); break;
-    case 24: copy_runs(24, in, in_step, out, out_step, pixels); break;
+#define RUN(LENGTH) \
+    case LENGTH: copy_runs(LENGTH, in, in_step, out, out_step, pixels); break
+    switch (length) { /* r = 1, 2, 4, 8 with 1, 3 and 4 channels */
+    RUN(1);
+    RUN(2);
+    RUN(3);
+    RUN(4);
+    RUN(6);
+    RUN(8);
+    RUN(12);
+    RUN(16);
+    RUN(24);
+    RUN(32);
     default: copy_runs(length, in, in_step, out, out_step, pixels);
+    }
+#undef RUN
+}
+
+/* Zeros channels [used, all) of each pixel in whole vectors; may zero used channels as well. */
+static void clear_unused(float *out, ptrdiff_t pixels, int all, int used)
+{
+    for (ptrdiff_t x = 0; x < pixels && used < all; x++) {
+        float *pixel = out + x * all;
+        int c = all;
+        for (; c > used && c >= VL; c -= VL)
+            v_store(pixel + c - VL, v_set1(0));
+        for (; c > used; c--)
+            pixel[c - 1] = 0;
     }
 }
 
@@ -114,6 +136,7 @@ static void load_picture(const void *picture, ptrdiff_t row_bytes, int format, i
     const int run = r * (channels + extra);
     const ptrdiff_t step = PIECE / run; /* output pixels in the buffer at a time */
 
+    clear_unused(out, out_width, out_channels, r * run);
     for (int dy = 0; dy < r; dy++) {
         const int y = dy < rows ? dy : rows - 1;
         const void *row = (const char *)picture + y * row_bytes;
@@ -138,9 +161,6 @@ static void load_picture(const void *picture, ptrdiff_t row_bytes, int format, i
             copy_any_runs(run, mixed, run, to, out_channels, count);
         }
     }
-    if (out_channels > r * run)
-        for (ptrdiff_t x = 0; x < out_width; x++)
-            memset(out + x * out_channels + r * run, 0, (size_t)(out_channels - r * run) * sizeof(float));
 }
 
 static void store_picture(const float *in, int in_width, int in_channels, int r, void *picture,
