@@ -1,0 +1,216 @@
+# cython: language_level=3
+"""Plans in C: turns a compiled program into the structures of ``c/plan.h`` and runs them.
+
+The program comes from `zenith_ae.engine.compiler`, which is trusted to be consistent; what a
+caller of the engine passes in was checked by the engine.
+"""
+
+import numpy as np
+
+from libc.stddef cimport ptrdiff_t
+from libc.stdlib cimport calloc, free
+
+from plan cimport *
+from zenith cimport ZN_F32, ZN_LEVELS, ZN_U8, ZN_U16, zn_kernels_for, zn_level_name
+
+MAX_THREADS = ZN_MAX_THREADS
+
+cdef dict _kinds = {
+    "load": ZN_LOAD, "gemm": ZN_GEMM, "spectral": ZN_SPECTRAL, "mix": ZN_MIX,
+    "pool_sums": ZN_POOL_SUMS, "pool_scale": ZN_POOL_SCALE, "pool_apply": ZN_POOL_APPLY,
+    "relu": ZN_RELU, "clamp": ZN_CLAMP, "add": ZN_ADD,
+}
+cdef dict _formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
+cdef ptrdiff_t LINE = 16  # floats
+
+
+cdef ptrdiff_t padded(ptrdiff_t n):
+    return (n + LINE - 1) // LINE * LINE
+
+
+cdef zn_grid grid_of(activation, int stride):
+    cdef zn_grid g
+    g.at, g.row, g.pixel = activation.grid(stride)
+    return g
+
+
+cdef class Plan:
+    """A program for one level and number of threads.
+
+    Attributes
+    ----------
+    arena_bytes : working memory of a run.
+    labels : what the steps are.
+    """
+
+    cdef zn_plan plan
+    cdef zn_step *steps
+    cdef list memory  # addresses from calloc
+    cdef list arrays  # what C points into
+    cdef readonly ptrdiff_t arena_bytes
+    cdef readonly int threads
+    cdef readonly list labels
+
+    def __cinit__(self):
+        self.steps = NULL
+        self.memory = []
+
+    def __init__(self, program, str isa, int threads):
+        cdef Py_ssize_t i
+        level = [zn_level_name(n) for n in range(ZN_LEVELS)].index(isa.encode())
+        self.plan.kernels = zn_kernels_for(level)
+        if self.plan.kernels == NULL:
+            raise ValueError(f"level {isa} is not available")
+        self.arrays = []
+        self.threads = max(1, min(threads, ZN_MAX_THREADS))
+        self.labels = [step.label for step in program.steps]
+        self.plan.count = len(program.steps)
+        self.steps = <zn_step *>self.take(self.plan.count * sizeof(zn_step))
+        self.plan.steps = self.steps
+        for i in range(self.plan.count):
+            self.fill(self.steps + i, program.steps[i])
+        self.plan.scratch = padded(program.arena_floats)
+        # One line more than needed keeps the threads' scratch from starting at equal cache sets.
+        self.plan.scratch_floats = padded(program.scratch_floats) + LINE
+        self.arena_bytes = 4 * (self.plan.scratch + self.threads * self.plan.scratch_floats)
+
+    def __dealloc__(self):
+        for address in self.memory:
+            free(<void *><size_t>address)
+
+    cdef void *take(self, size_t size) except NULL:
+        cdef void *p = calloc(1, size if size else 1)
+        if p == NULL:
+            raise MemoryError
+        self.memory.append(<size_t>p)
+        return p
+
+    cdef const void *keep(self, values, dtype) except? NULL:
+        """Address of an array that lives as long as the plan; NULL for None."""
+        if values is None:
+            return NULL
+        array = np.ascontiguousarray(values, dtype)
+        self.arrays.append(array)
+        return <const void *><size_t>array.ctypes.data
+
+    cdef const zn_product *products(self, products) except? NULL:
+        if not products:
+            return NULL
+        cdef zn_product *out = <zn_product *>self.take(len(products) * sizeof(zn_product))
+        cdef Py_ssize_t i
+        for i in range(len(products)):
+            p = products[i]
+            out[i].into, out[i].out = p.into, p.out
+            out[i].segments, out[i].depth = len(p.segments), p.depth
+            out[i].columns = 16 * len(p.blocks)
+            out[i].segment = <const ptrdiff_t *>self.keep(p.segments, np.intp)
+            out[i].block = <const ptrdiff_t *>self.keep(p.blocks, np.intp)
+            out[i].weight = <const float *>self.keep(p.weight, np.float32)
+            out[i].bias = <const float *>self.keep(p.bias, np.float32)
+            if p.weight.size != out[i].columns * out[i].segments * out[i].depth:
+                raise ValueError("a product's weights do not fit its segments")
+        return out
+
+    cdef int fill(self, zn_step *s, step) except -1:
+        s.kind = _kinds[step.kind]
+        s.rows, s.width, s.load, s.store = step.rows, step.width, step.load, step.store
+        s.clamp, s.relu, s.length = step.clamp, step.relu, step.length
+        if step.into is not None:
+            s.into = grid_of(step.into, step.into_stride)
+        else:
+            s.into.pixel = step.into_pitch
+        if step.out is not None:
+            s.out = grid_of(step.out, step.out_stride)
+        else:
+            s.out.pixel = step.out_pitch
+        if step.residual is not None:
+            s.has_residual = 1
+            s.residual = grid_of(step.residual, 1)
+        if step.add is not None:
+            s.add_rows, s.add_length = step.out_stride, step.length
+            s.add_at, s.add_row, s.add_out_row = step.add.at, step.add.row, step.out.row
+        if step.border is not None and step.border.border:
+            b = step.border
+            s.border.at, s.border.row = b.at, b.row
+            s.border.height, s.border.width, s.border.channels = b.height, b.width, b.pitch
+        products = step.products() if callable(step.products) else step.products
+        s.product_count, s.products = len(products), self.products(products)
+        s.expand_count, s.expand = len(step.expand), self.products(step.expand)
+        if step.mix is not None:
+            s.mix = self.mix(step.mix)
+        if step.spectral is not None:
+            s.spectral = self.spectral(step.spectral())
+        if step.pool is not None:
+            s.pool = self.pool(step.pool)
+        return 0
+
+    cdef const zn_mix *mix(self, mix) except NULL:
+        cdef zn_mix *m = <zn_mix *>self.take(sizeof(zn_mix))
+        cdef Py_ssize_t i
+        m.planes, m.tile, m.separable, m.eyes, m.band = mix.planes, mix.tile, mix.separable, mix.eyes, mix.band
+        m.spectral = <const unsigned char *>self.keep(mix.spectral, np.uint8)
+        m.eyes_weight = <const float *>self.keep(mix.eyes_weight, np.float32)
+        m.eyes_bias = <const float *>self.keep(mix.eyes_bias, np.float32)
+        for i in range(len(mix.gates)):
+            m.gate[i] = <const float *>self.keep(mix.gates[i], np.float32)
+            m.threshold[i] = <const float *>self.keep(mix.thresholds[i], np.float32)
+        return m
+
+    cdef const zn_spectral *spectral(self, spectral) except NULL:
+        cdef zn_spectral *m = <zn_spectral *>self.take(sizeof(zn_spectral))
+        m.size, m.outputs = len(spectral.gather), len(spectral.scatter)
+        m.gather = <const ptrdiff_t *>self.keep(spectral.gather, np.intp)
+        m.in_scale = <const float *>self.keep(spectral.in_scale, np.float32)
+        m.scatter = <const ptrdiff_t *>self.keep(spectral.scatter, np.intp)
+        m.source = <const int *>self.keep(spectral.source, np.intc)
+        m.out_scale = <const float *>self.keep(spectral.out_scale, np.float32)
+        m.bias = <const float *>self.keep(spectral.bias, np.float32)
+        return m
+
+    cdef const zn_pool *pool(self, pool) except NULL:
+        cdef zn_pool *m = <zn_pool *>self.take(sizeof(zn_pool))
+        m.wide, m.groups, m.epsilon = len(pool.gamma), pool.groups, pool.epsilon
+        m.gamma = <const float *>self.keep(pool.gamma, np.float32)
+        m.beta = <const float *>self.keep(pool.beta, np.float32)
+        m.sums, m.scale = pool.sums.start, pool.scale.start
+        return m
+
+    def run(self, arena, source, plane, int y, int x, target, int skip_rows, int skip_columns,
+            times=None):
+        """Run on one picture with the GIL released; returns the number of threads used.
+
+        Parameters
+        ----------
+        arena : 64-byte aligned bytes, at least ``arena_bytes``.
+        source : (H, W, C) uint8, uint16 or float32, C-contiguous; plane : (H, W) float32 or None.
+        y, x : the pixel of the source where the plan's input begins.
+        target : (h, w, C) view whose rows may lie apart.
+        skip_rows, skip_columns : of the plan's output, before those that go to the target.
+        times : None, or float64 of length steps + 1 that receives a clock's readings in seconds.
+        """
+        cdef zn_picture into, out
+        cdef int threads = self.threads, used
+        cdef double *times_ptr = NULL
+        cdef float *arena_ptr = <float *><size_t>arena.ctypes.data
+        if arena.nbytes < self.arena_bytes or arena.ctypes.data % 64:
+            raise ValueError("the arena is too small or not aligned")
+        height, width, channels = source.shape
+        into.data = <void *><size_t>(source.ctypes.data + y * source.strides[0] + x * source.strides[1])
+        into.row_bytes, into.format, into.channels = source.strides[0], _formats[source.dtype.name], channels
+        into.rows, into.width = height - y, width - x
+        into.plane, into.plane_row = NULL, 0
+        into.skip_rows = into.skip_columns = 0
+        if plane is not None:
+            into.plane_row = plane.strides[0] // 4
+            into.plane = <const float *><size_t>plane.ctypes.data + y * into.plane_row + x
+        out.rows, out.width, out.channels = target.shape
+        out.data, out.row_bytes = <void *><size_t>target.ctypes.data, target.strides[0]
+        out.format, out.plane, out.plane_row = _formats[target.dtype.name], NULL, 0
+        out.skip_rows, out.skip_columns = skip_rows, skip_columns
+        if times is not None:
+            if times.size < self.plan.count + 1 or times.dtype != np.float64:
+                raise ValueError("times is too short")
+            times_ptr = <double *><size_t>times.ctypes.data
+        with nogil:
+            used = zn_plan_run(&self.plan, arena_ptr, &into, &out, threads, times_ptr)
+        return used

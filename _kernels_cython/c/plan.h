@@ -1,0 +1,127 @@
+/* A plan: the steps of a network for one input size, run wholly in C.
+ *
+ * The compiler (zenith_ae/engine/compile.py) decides everything: which layers share a step, where
+ * each activation lies in the arena, how weights are packed. What is left here is to walk the
+ * steps, each on all threads of a team with a barrier behind it, and to call kernels row by row.
+ * How rows are shared out never changes a bit of the result.
+ *
+ * Activations are NHWC float32 with channels padded to ZN_BLOCK. All offsets are in floats, those
+ * of activations from the start of the arena.
+ */
+#ifndef ZENITH_PLAN_H
+#define ZENITH_PLAN_H
+
+#include "threads.h"
+#include "zenith.h"
+
+/* Where the pixel (y, x) of a step's grid lies: at + y * row + x * pixel. Strides and pixel
+ * shuffles are expressed by row and pixel. */
+typedef struct zn_grid {
+    ptrdiff_t at, row, pixel;
+} zn_grid;
+
+/* The frame of zeros, one pixel wide, around an activation that a 3x3 convolution reads. */
+typedef struct zn_border {
+    ptrdiff_t at, row;    /* of the interior; the frame lies around it */
+    int height, width;    /* of the interior; height 0: there is no frame */
+    int channels;
+} zn_border;
+
+/* One matrix product over a row of the grid: see zn_gemm. A convolution with stride is one, a
+ * grouped one has one per group, a convolution on an upsampled input one per phase. */
+typedef struct zn_product {
+    ptrdiff_t in, out;    /* added to the grids of the step */
+    int segments, depth, columns;
+    const ptrdiff_t *segment, *block;
+    const float *weight, *bias;
+} zn_product;
+
+/* The middle of a Zenith block. Hidden channels are kept in planes of 16, so that each plane may
+ * have or lack the spectral branch. */
+typedef struct zn_mix {
+    int planes, tile, separable, eyes;
+    int band;                      /* rows at a time, a multiple of tile */
+    const unsigned char *spectral; /* [planes]: whether the gate passes anything */
+    const float *eyes_weight;      /* [planes][9][16] */
+    const float *eyes_bias;        /* [planes][16] */
+    const float *gate[2];          /* [planes][T * T][16]; separable: rows and columns, [T][16] */
+    const float *threshold[2];
+} zn_mix;
+
+/* Gather, scale, Walsh-Hadamard transform over channels, scale, scatter. */
+typedef struct zn_spectral {
+    int size;                  /* a power of two */
+    const ptrdiff_t *gather;   /* [size] offsets from the input pixel, -1 for zero */
+    const float *in_scale;     /* [size] */
+    int outputs;
+    const ptrdiff_t *scatter;  /* [outputs] offsets from the output pixel */
+    const int *source;         /* [outputs] which of the size, -1 for zero */
+    const float *out_scale, *bias; /* [outputs] */
+} zn_spectral;
+
+/* Group norm between two products, recomputing the wide activation instead of storing it. */
+typedef struct zn_pool {
+    int wide, groups;
+    float epsilon;
+    const float *gamma, *beta; /* [wide] */
+    ptrdiff_t sums;            /* double [rows][2][wide] in the arena */
+    ptrdiff_t scale;           /* float [2][wide] in the arena */
+} zn_pool;
+
+enum {
+    ZN_LOAD,       /* picture -> activation */
+    ZN_GEMM,       /* products, from and to activations or pictures */
+    ZN_SPECTRAL,   /* the same with zn_spectral in place of products */
+    ZN_MIX,        /* Zenith block: products, mix, expand */
+    ZN_POOL_SUMS,  /* products[0], then sums by channel of each row */
+    ZN_POOL_SCALE, /* sums -> scale and shift; tiny, one thread */
+    ZN_POOL_APPLY, /* products[0], scale and shift, relu, expand[0] with residual */
+    ZN_RELU, ZN_CLAMP, ZN_ADD /* elementwise: out from in, and `residual` for ZN_ADD */
+};
+
+typedef struct zn_step {
+    int kind;
+    int rows, width;     /* of the grid */
+    int load, store;     /* pixels of the picture per grid pixel where in or out is the picture, else 0 */
+    float clamp;         /* soft limit after loading or of ZN_CLAMP; 0: none */
+    int relu;
+    zn_grid in, out;     /* in.pixel and out.pixel also hold for pictures' rows in scratch */
+    int has_residual;
+    zn_grid residual;    /* added before relu */
+    int add_rows;        /* rows per grid row to which `add` is added at the end, or 0 */
+    int add_length;      /* floats of such a row */
+    ptrdiff_t add_at, add_row, add_out_row;
+    int length;          /* elementwise: floats of a row */
+    zn_border border;    /* cleared by this step */
+    int product_count, expand_count;
+    const zn_product *products, *expand;
+    const zn_mix *mix;
+    const zn_spectral *spectral;
+    const zn_pool *pool;
+} zn_step;
+
+/* A rectangle of a picture. For input, what lies beyond rows and width repeats the last of them.
+ * For output, the first skip_rows and skip_columns of what the plan computes fall away. */
+typedef struct zn_picture {
+    void *data;
+    ptrdiff_t row_bytes;
+    int format, channels, rows, width;
+    const float *plane;  /* one more channel of the input, or NULL */
+    ptrdiff_t plane_row;
+    int skip_rows, skip_columns;
+} zn_picture;
+
+typedef struct zn_plan {
+    const zn_kernels *kernels;
+    int count;
+    const zn_step *steps;
+    ptrdiff_t scratch;        /* offset of the threads' scratch in the arena */
+    ptrdiff_t scratch_floats; /* of each thread */
+} zn_plan;
+
+/* Run a plan on up to `threads` threads; returns how many it were. `times`, if not NULL, receives
+ * count + 1 readings of a clock in seconds, before the first and after each step. */
+int zn_plan_run(const zn_plan *plan, float *arena, const zn_picture *in, const zn_picture *out,
+                int threads, double *times);
+
+#endif

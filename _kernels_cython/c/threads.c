@@ -1,0 +1,191 @@
+/* The thread pool, see threads.h. Waiting is a short spin, since steps of a plan follow each other
+ * within microseconds, and then a sleep, since another process may need the CPU more. */
+#define _POSIX_C_SOURCE 200809L
+#include "threads.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SPINS 2000
+
+/* A number that only grows, and a way to wait for it to change. */
+typedef struct gate {
+    atomic_uint value;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+} gate;
+
+struct zn_team {
+    int threads;
+    atomic_int arrived;
+    gate barrier;
+};
+
+static struct {
+    atomic_flag busy; /* somebody's run has the pool; everything below is theirs */
+    int ready;        /* the gates are initialised */
+    int workers;
+    unsigned birth;   /* value of `start` when the youngest workers were made */
+    gate start, done;
+    atomic_int running;
+    /* the job; changes under the mutex of `start` */
+    zn_task *task;
+    void *context;
+    zn_team team;
+} pool = {.busy = ATOMIC_FLAG_INIT};
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static void gate_init(gate *g)
+{
+    atomic_init(&g->value, 0);
+    pthread_mutex_init(&g->mutex, NULL);
+    pthread_cond_init(&g->changed, NULL);
+}
+
+static unsigned gate_value(gate *g)
+{
+    return atomic_load_explicit(&g->value, memory_order_acquire);
+}
+
+/* The caller holds the mutex. */
+static void gate_advance_locked(gate *g)
+{
+    atomic_fetch_add_explicit(&g->value, 1, memory_order_release);
+    pthread_cond_broadcast(&g->changed);
+}
+
+static void gate_advance(gate *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    gate_advance_locked(g);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+/* Wait until the value is not `old`. */
+static void gate_wait(gate *g, unsigned old)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (gate_value(g) != old)
+            return;
+        pause_cpu();
+    }
+    pthread_mutex_lock(&g->mutex);
+    while (gate_value(g) == old)
+        pthread_cond_wait(&g->changed, &g->mutex);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+static void *work(void *argument)
+{
+    const int thread = (int)(intptr_t)argument;
+    unsigned seen = pool.birth;
+    for (;;) {
+        /* A job ends only when all its members have ended, so none of them misses one; the
+         * others may skip jobs, and look under the mutex since the next one may be coming. */
+        gate_wait(&pool.start, seen);
+        pthread_mutex_lock(&pool.start.mutex);
+        seen = gate_value(&pool.start);
+        const int threads = pool.team.threads;
+        pthread_mutex_unlock(&pool.start.mutex);
+        if (thread >= threads)
+            continue;
+        pool.task(pool.context, &pool.team, thread, threads);
+        if (atomic_fetch_sub_explicit(&pool.running, 1, memory_order_acq_rel) == 1)
+            gate_advance(&pool.done);
+    }
+    return NULL;
+}
+
+static void reset(void)
+{
+    gate_init(&pool.start);
+    gate_init(&pool.done);
+    gate_init(&pool.team.barrier);
+    atomic_init(&pool.team.arrived, 0);
+    pool.team.threads = 0;
+    pool.workers = 0;
+    pool.ready = 1;
+}
+
+/* In the child the workers are gone and the pool may be marked as busy by a run of the parent. */
+static void after_fork(void)
+{
+    reset();
+    atomic_flag_clear(&pool.busy);
+}
+
+static void add_workers(int wanted)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+
+    pool.birth = gate_value(&pool.start);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all); /* signals belong to the threads that Python knows */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (pool.workers < wanted) {
+        pthread_t id;
+        if (pthread_create(&id, &attributes, work, (void *)(intptr_t)(pool.workers + 1)))
+            break; /* fewer threads, same result */
+        pool.workers++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
+int zn_team_run(int threads, zn_task *task, void *context)
+{
+    if (threads > ZN_MAX_THREADS)
+        threads = ZN_MAX_THREADS;
+    if (threads <= 1 || atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
+        task(context, NULL, 0, 1);
+        return 1;
+    }
+    if (!pool.ready) {
+        reset();
+        pthread_atfork(NULL, NULL, after_fork);
+    }
+    add_workers(threads - 1);
+    if (threads > pool.workers + 1)
+        threads = pool.workers + 1;
+
+    const unsigned before = gate_value(&pool.done);
+    pthread_mutex_lock(&pool.start.mutex);
+    pool.task = task;
+    pool.context = context;
+    pool.team.threads = threads;
+    atomic_store_explicit(&pool.running, threads - 1, memory_order_relaxed);
+    gate_advance_locked(&pool.start);
+    pthread_mutex_unlock(&pool.start.mutex);
+
+    task(context, &pool.team, 0, threads);
+    if (threads > 1)
+        gate_wait(&pool.done, before);
+    atomic_flag_clear_explicit(&pool.busy, memory_order_release);
+    return threads;
+}
+
+void zn_team_barrier(zn_team *team)
+{
+    if (!team || team->threads == 1)
+        return;
+    const unsigned before = gate_value(&team->barrier);
+    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == team->threads - 1) {
+        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
+        gate_advance(&team->barrier);
+    } else {
+        gate_wait(&team->barrier, before);
+    }
+}

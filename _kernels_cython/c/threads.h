@@ -1,0 +1,30 @@
+/* One pool of threads for the process.
+ *
+ * No thread is started before the first run that wants more than one. A run takes the whole pool
+ * if it is free and otherwise works on its caller's thread alone, so that several Python threads
+ * never oversubscribe the CPU. After a fork the child starts a pool of its own.
+ */
+#ifndef ZENITH_THREADS_H
+#define ZENITH_THREADS_H
+
+#define ZN_MAX_THREADS 256
+
+typedef struct zn_team zn_team;
+
+/* `thread` counts from 0 to threads - 1; 0 is the caller. */
+typedef void zn_task(void *context, zn_team *team, int thread, int threads);
+
+/* Run the task on up to `threads` threads and return when all are done. Returns how many it were. */
+int zn_team_run(int threads, zn_task *task, void *context);
+
+/* Wait until every thread of the team has come here. What they wrote before is then visible. */
+void zn_team_barrier(zn_team *team);
+
+/* The share [*begin, *end) of `count` units that a thread has: contiguous, and as even as possible. */
+static inline void zn_share(int count, int thread, int threads, int *begin, int *end)
+{
+    *begin = (int)((long long)count * thread / threads);
+    *end = (int)((long long)count * (thread + 1) / threads);
+}
+
+#endif

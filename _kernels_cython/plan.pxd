@@ -1,0 +1,87 @@
+# Declarations of c/plan.h for _plan.pyx.
+from libc.stddef cimport ptrdiff_t
+
+from zenith cimport zn_kernels
+
+
+cdef extern from "plan.h" nogil:
+    int ZN_MAX_THREADS
+    enum: ZN_LOAD, ZN_GEMM, ZN_SPECTRAL, ZN_MIX, ZN_POOL_SUMS, ZN_POOL_SCALE, ZN_POOL_APPLY
+    enum: ZN_RELU, ZN_CLAMP, ZN_ADD
+
+    ctypedef struct zn_grid:
+        ptrdiff_t at, row, pixel
+
+    ctypedef struct zn_border:
+        ptrdiff_t at, row
+        int height, width, channels
+
+    ctypedef struct zn_product:
+        ptrdiff_t into "in"
+        ptrdiff_t out
+        int segments, depth, columns
+        const ptrdiff_t *segment
+        const ptrdiff_t *block
+        const float *weight
+        const float *bias
+
+    ctypedef struct zn_mix:
+        int planes, tile, separable, eyes, band
+        const unsigned char *spectral
+        const float *eyes_weight
+        const float *eyes_bias
+        const float *gate[2]
+        const float *threshold[2]
+
+    ctypedef struct zn_spectral:
+        int size
+        const ptrdiff_t *gather
+        const float *in_scale
+        int outputs
+        const ptrdiff_t *scatter
+        const int *source
+        const float *out_scale
+        const float *bias
+
+    ctypedef struct zn_pool:
+        int wide, groups
+        float epsilon
+        const float *gamma
+        const float *beta
+        ptrdiff_t sums, scale
+
+    ctypedef struct zn_step:
+        int kind, rows, width, load, store
+        float clamp
+        int relu
+        zn_grid into "in"
+        zn_grid out
+        int has_residual
+        zn_grid residual
+        int add_rows, add_length
+        ptrdiff_t add_at, add_row, add_out_row
+        int length
+        zn_border border
+        int product_count, expand_count
+        const zn_product *products
+        const zn_product *expand
+        const zn_mix *mix
+        const zn_spectral *spectral
+        const zn_pool *pool
+
+    ctypedef struct zn_picture:
+        void *data
+        ptrdiff_t row_bytes
+        int format, channels, rows, width
+        const float *plane
+        ptrdiff_t plane_row
+        int skip_rows, skip_columns
+
+    ctypedef struct zn_plan:
+        const zn_kernels *kernels
+        int count
+        const zn_step *steps
+        ptrdiff_t scratch, scratch_floats
+
+    int zn_plan_run(const zn_plan *plan, float *arena, const zn_picture *into, const zn_picture *out,
+                    int threads, double *times)

@@ -1,0 +1,145 @@
+"""The native engine: plans in C over the SIMD kernels, on the CPU."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError
+from ..weights import Weights
+from .base import Engine
+from .compiler import compile_layers
+from .cpus import default_threads
+from .geometry import Region, Stage, multiple
+from .packing import Packer
+
+try:
+    from .._kernels import current_isa
+    from .._kernels._plan import MAX_THREADS, Plan
+except ImportError as error:
+    raise ImportError(
+        f"the compiled kernels of zenith-ae are missing ({error}); install with: pip install ."
+    ) from error
+
+__all__ = ["NativeEngine"]
+
+#: Plans that an engine remembers; a tiled picture needs about nine sizes.
+PLANS = 32
+
+
+class NativeEngine(Engine):
+    """See `Engine` for the interface and `zenith_ae.engine.create` for the parameters.
+
+    Results are the same bits for every number of threads and every tile size. Working memory is
+    one block (arena) per run in progress, kept for the next run until `release`.
+    """
+
+    device = "cpu"
+
+    def __init__(self, weights: Weights, threads: int | None = None, isa: str | None = None) -> None:
+        super().__init__(weights)
+        if threads is not None and (isinstance(threads, bool) or threads < 1):
+            raise ConfigError(f"threads must be positive, got {threads}")
+        self.isa = current_isa(isa)
+        self.threads = min(default_threads() if threads is None else threads, MAX_THREADS)
+        self._packers = {part: Packer(weights.part(part)) for part in weights.config.parts}
+        self._plans: OrderedDict[tuple[str, int, int, int], Plan] = OrderedDict()
+        self._lock = threading.Lock()
+        self._free: list[NDArray[np.uint8]] = []
+        self._stats = {"arena_bytes": 0, "peak_bytes": 0, "allocations": 0, "reuses": 0}
+
+    def _plan(self, stage: Stage, height: int, width: int) -> Plan:
+        """The plan of a stage for a padded input size."""
+        key = (stage.part, stage.index, height, width)
+        with self._lock:
+            if key in self._plans:
+                self._plans.move_to_end(key)
+                return self._plans[key]
+            before = self._stages[stage.part][: max(stage.index, 0)]
+            program = compile_layers(
+                stage.layers, stage.in_channels, height, width, self._packers[stage.part],
+                first=sum(len(s.layers) for s in before),
+            )  # fmt: skip
+            plan = Plan(program, self.isa, self.threads)
+            self._plans[key] = plan
+            if len(self._plans) > PLANS:
+                self._plans.popitem(last=False)
+            return plan
+
+    def _working_bytes(self, stage: Stage, height: int, width: int) -> int:
+        return int(self._plan(stage, height, width).arena_bytes)
+
+    def _run_region(
+        self,
+        stage: Stage,
+        source: NDArray[Any],
+        plane: NDArray[np.float32] | None,
+        region: Region,
+        target: NDArray[Any],
+    ) -> None:
+        rows, columns = region.rows, region.columns
+        plan = self._plan(stage, rows.hi - rows.lo, columns.hi - columns.lo)
+        arena = self._take(plan.arena_bytes)
+        try:
+            plan.run(arena, source, plane, rows.lo, columns.lo, target, rows.skip, columns.skip)
+        finally:
+            self._give(arena)
+
+    # --- arenas -----------------------------------------------------------------------------
+
+    def _take(self, size: int) -> NDArray[np.uint8]:
+        """A block of at least ``size`` bytes: the smallest free one that fits, or a new one.
+
+        A free block that was too small is given up for the new one.
+        """
+        with self._lock:
+            fitting = [i for i, block in enumerate(self._free) if block.nbytes >= size]
+            if fitting:
+                self._stats["reuses"] += 1
+                return self._free.pop(min(fitting, key=lambda i: self._free[i].nbytes))
+            if self._free:
+                self._stats["arena_bytes"] -= self._free.pop().nbytes
+            self._stats["allocations"] += 1
+            self._stats["arena_bytes"] += size
+            self._stats["peak_bytes"] = max(self._stats["peak_bytes"], self._stats["arena_bytes"])
+        raw = np.empty(size + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        return raw[start : start + size]
+
+    def _give(self, block: NDArray[np.uint8]) -> None:
+        with self._lock:
+            self._free.append(block)
+
+    def stats(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._stats)
+
+    def release(self) -> None:
+        with self._lock:
+            self._stats["arena_bytes"] -= sum(block.nbytes for block in self._free)
+            self._free.clear()
+
+    def profile(
+        self, part: str, x: NDArray[Any], plane: NDArray[np.float32] | None = None, repeats: int = 5
+    ) -> list[tuple[str, float]]:
+        stage = self._whole[part]
+        x, plane = self._checked(part, x, plane)
+        step = multiple(stage.layers)
+        plan = self._plan(stage, *(-(-size // step) * step for size in x.shape[1:3]))
+        target = np.empty(
+            self.run(part, x[:1], plane=None if plane is None else plane[:1]).shape[1:], np.float32
+        )
+        times = np.zeros(len(plan.labels) + 1)
+        best = np.full(len(plan.labels), np.inf)
+        arena = self._take(plan.arena_bytes)
+        try:
+            for _ in range(repeats):
+                plan.run(arena, x[0], None if plane is None else plane[0], 0, 0, target, 0, 0, times)
+                best = np.minimum(best, np.diff(times))
+        finally:
+            self._give(arena)
+        return [(label, float(ms)) for label, ms in zip(plan.labels, best * 1e3, strict=True)]

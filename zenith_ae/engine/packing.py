@@ -1,0 +1,132 @@
+"""Weights in the order in which the kernels read them.
+
+A product of the native plan sums over taps (input pixels, relative to the output's) and channels.
+Everything that is linear becomes such a product: the functions here give its matrix as
+(columns, taps, depth), after which `pack` cuts it into panels of 16 columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "BLOCK", "Packer", "by_pixel", "dense", "pack", "pad16", "phase", "phases", "planes", "shuffled", "vector"
+]  # fmt: skip
+
+BLOCK = 16
+
+Array = NDArray[np.float32]
+
+
+def pad16(n: int) -> int:
+    return -(-n // BLOCK) * BLOCK
+
+
+class Packer:
+    """Remembers what was packed, so that plans of all sizes share it."""
+
+    def __init__(self, tensors: dict[str, Array]) -> None:
+        self.tensors = tensors
+        self._packed: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        if key not in self._packed:
+            self._packed[key] = make()
+        return self._packed[key]
+
+
+def aligned(shape: tuple[int, ...]) -> Array:
+    """Zeros that start on a cache line, as the kernels' loads like it."""
+    raw = np.zeros(int(np.prod(shape)) + BLOCK, np.float32)
+    skip = -raw.ctypes.data % 64 // 4
+    return raw[skip : skip + raw.size - BLOCK].reshape(shape)
+
+
+def vector(values: Array | None, size: int) -> Array:
+    """A vector padded with zeros (or zeros)."""
+    out = aligned((size,))
+    if values is not None:
+        out[: len(values)] = values
+    return out
+
+
+def pack(matrix: Array) -> Array:
+    """(columns, taps, depth) -> (panels, taps * depth, 16), columns filled up with zeros."""
+    columns = len(matrix)
+    flat = np.zeros((pad16(columns), matrix[0].size), np.float32)
+    flat[:columns] = matrix.reshape(columns, -1)
+    out = aligned((len(flat) // BLOCK, flat.shape[1], BLOCK))
+    out[...] = flat.reshape(-1, BLOCK, flat.shape[1]).swapaxes(1, 2)
+    return out
+
+
+def dense(weight: Array, groups: int) -> Array:
+    """The whole matrix (cout, cin) of a grouped one (cout, cin / groups)."""
+    cout, depth = weight.shape
+    out = np.zeros((cout, depth * groups), np.float32)
+    for g in range(groups):
+        rows = slice(g * cout // groups, (g + 1) * cout // groups)
+        out[rows, g * depth : (g + 1) * depth] = weight[rows]
+    return out
+
+
+def by_pixel(weight: Array, r: int) -> Array:
+    """(cout, C r r) over torch's unshuffled channels -> (cout, r r, C): taps, then channels."""
+    return np.ascontiguousarray(weight.reshape(len(weight), -1, r * r).swapaxes(1, 2))
+
+
+def shuffled(matrix: Array, r: int, pitch: int) -> Array:
+    """Rows in torch's order for a pixel shuffle, (C r r, ...) -> by sub-pixel, (r r * pitch, ...).
+
+    Each sub-pixel gets ``pitch`` >= C rows, of which the last are zeros.
+    """
+    rest = matrix.shape[1:]
+    channels = len(matrix) // (r * r)
+    out = np.zeros((r * r, pitch, *rest), np.float32)
+    out[:, :channels] = matrix.reshape(channels, r * r, *rest).swapaxes(0, 1)
+    return out.reshape(r * r * pitch, *rest)
+
+
+# The taps of a 3x3 kernel that fall on the same pixel of a picture before nearest upsampling,
+# for the upper (or left) and the lower (or right) output: offset -> taps.
+_MERGED = ({-1: (0,), 0: (1, 2)}, {0: (0, 1), 1: (2,)})
+
+
+def phase(py: int, px: int) -> list[tuple[int, int]]:
+    """The four taps (dy, dx) that output phase (py, px) has before the upsampling."""
+    return [(dy, dx) for dy in _MERGED[py] for dx in _MERGED[px]]
+
+
+def phases(weight: Array) -> dict[tuple[int, int], Array]:
+    """A 3x3 kernel (cout, cin, 3, 3) on a nearest-upsampled input, one 2x2 kernel an output phase.
+
+    Returns (py, px) -> (cout, 4, cin), taps in the order of `phase`. Merged taps are summed in
+    float64 and rounded once.
+    """
+    wide = weight.astype(np.float64)
+    return {
+        (py, px): np.stack(
+            [
+                sum(wide[:, :, y, x] for y in ys for x in xs)
+                for ys in _MERGED[py].values()
+                for xs in _MERGED[px].values()
+            ],
+            axis=1,
+        ).astype(np.float32)
+        for py in (0, 1)
+        for px in (0, 1)
+    }
+
+
+def planes(values: Array, scale: float = 1.0) -> Array:
+    """(..., channels) -> (channels / 16, ..., 16), channels filled up with zeros."""
+    flat = values.reshape(-1, values.shape[-1])
+    out = aligned((pad16(flat.shape[1]) // BLOCK, len(flat), BLOCK))
+    padded = np.zeros((len(flat), len(out) * BLOCK), np.float32)
+    padded[:, : flat.shape[1]] = flat * np.float32(scale)
+    out[...] = padded.reshape(len(flat), -1, BLOCK).swapaxes(0, 1)
+    return out
