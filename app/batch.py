@@ -89,6 +89,8 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
             continue
         target = _target(source, relative, output, into_folder, kind)
         place = os.path.realpath(target)
+        if place in owners and os.path.realpath(owners[place]) == os.path.realpath(source):
+            continue  # named twice, as by a file and a pattern
         if target != STDIO and place == os.path.realpath(source):
             error = OutputError(
                 f"{source}: would be replaced by its own output; choose another place with -o"

@@ -44,6 +44,13 @@ def test_isa_levels_start_with_generic():
     assert levels[0] == "generic"
 
 
+def test_the_package_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "zenith_ae", "--version"], capture_output=True, text=True, check=True
+    )
+    assert zenith_ae.__version__ in done.stdout
+
+
 def test_importing_the_package_imports_nothing_heavy():
     done = python("import sys, zenith_ae; print([m for m in ('numpy', 'PIL', 'torch') if m in sys.modules])")
     assert done.stdout.strip() == "[]", done.stderr

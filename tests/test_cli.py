@@ -130,6 +130,12 @@ def test_two_inputs_never_share_an_output(here, dn, capsys):
     )
 
 
+def test_an_input_that_is_named_twice_is_done_once(here, dn, capsys):
+    picture("a.png")
+    assert run(["denoise", "a.png", "*.png", "./a.png", "-o", "out", *dn]) == 0
+    assert capsys.readouterr().out == "a.png -> out/a.denoised.png  (sigma 10)\n"
+
+
 def test_an_input_is_never_its_own_output(here, dn, capsys):
     picture("a.png")
     assert run(["denoise", "a.png", "-o", "./a.png", "--overwrite", *dn]) == 1
