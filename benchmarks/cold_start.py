@@ -21,7 +21,9 @@ from PIL import Image
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--isa", default="avx2")
     parser.add_argument("--sizes", type=int, nargs="*", default=[256, 512, 1024])
     parser.add_argument("--repeat", type=int, default=7)

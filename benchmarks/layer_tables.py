@@ -48,7 +48,10 @@ def tables() -> str:
     lines = []
     for name, (_, channels) in zoo.ARCHITECTURES.items():
         config = zoo.build(name)
-        lines.append(f"## `{name}`\n\n{config.description}." + (f" {channels} latent channels by default.\n" if channels else "\n"))
+        lines.append(
+            f"## `{name}`\n\n{config.description}."
+            + (f" {channels} latent channels by default.\n" if channels else "\n")
+        )
         for part in config.parts:
             lines += [f"**{part}**\n", *table(config, part)]
     return "\n".join(lines)
@@ -59,7 +62,9 @@ def main() -> None:
     head, rest = page.split(BEGIN)
     fresh = f"{head}{BEGIN}\n\n{tables()}\n{END}{rest.split(END)[1]}"
     if "--check" in sys.argv:
-        sys.exit(0 if fresh == page else "docs/models.md is out of date: run python benchmarks/layer_tables.py")
+        sys.exit(
+            0 if fresh == page else "docs/models.md is out of date: run python benchmarks/layer_tables.py"
+        )
     PAGE.write_text(fresh)
 
 

@@ -27,7 +27,9 @@ TEACHER = SHARED / "teachers" / "taef2_encoder.safetensors"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", help="names or weights files [default: all that ship]")
     parser.add_argument("--limit", type=int, help="measure only the first pictures of each set")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
@@ -51,10 +53,14 @@ def main() -> None:
             measure(f"{name}: CBSD68, Gaussian noise", model, CBSD68)
             measure(f"{name}: PolyU, real camera noise, auto", model, POLYU)
         else:
-            same_space = teacher is not None and teacher.config.latent_channels == model.config.latent_channels
+            same_space = (
+                teacher is not None and teacher.config.latent_channels == model.config.latent_channels
+            )
             measure(f"{name}: CBSD68, other = TAEF2", model, CBSD68, other=teacher if same_space else None)
     if options.json:
-        options.json.write_text(json.dumps({title: r["mean"] for title, r in results.items()}, indent=2) + "\n")
+        options.json.write_text(
+            json.dumps({title: r["mean"] for title, r in results.items()}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ import time
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--isa", default="avx2", help="generic, avx2, avx512 or best")
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--threads", type=int, default=2)
@@ -68,7 +70,7 @@ def main() -> None:
         "TAESD, torch eager float32 channels_last": torch_round_trip(torch.channels_last),
     } | {name: zenith_round_trip(name) for name in options.models}
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    for name, run in candidates.items():
+    for run in candidates.values():
         run()
     for _ in range(options.repeat):
         for name, run in candidates.items():

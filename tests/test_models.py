@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from zenith_ae.errors import ConfigError
 from zenith_ae.models import spec, zoo
-from zenith_ae.models.spec import Add, Conv, Keep, Linear, ModelConfig, PixelShuffle, PixelUnshuffle, ZenithBlock
+from zenith_ae.models.spec import (
+    Add,
+    Conv,
+    Keep,
+    Linear,
+    ModelConfig,
+    PixelShuffle,
+    PixelUnshuffle,
+    ZenithBlock,
+)
 
 torch = pytest.importorskip("torch")
 from zenith_ae.models import wht  # noqa: E402
@@ -57,7 +66,9 @@ def test_taesd_decoder_indices_are_those_of_the_original_sequential() -> None:
 
 
 def test_conv_baseline_has_about_the_parameters_of_zenith_denoise() -> None:
-    count = {n: spec.parameter_count(zoo.build(n).parts["denoiser"]) for n in ("conv-baseline", "zenith-denoise")}
+    count = {
+        n: spec.parameter_count(zoo.build(n).parts["denoiser"]) for n in ("conv-baseline", "zenith-denoise")
+    }
     assert count["conv-baseline"] == pytest.approx(count["zenith-denoise"], rel=0.1)
 
 

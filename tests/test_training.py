@@ -40,7 +40,13 @@ def denoiser() -> ModelConfig:
         "tiny",
         "denoiser",
         {
-            "denoiser": (PixelUnshuffle(2), Linear(16, 16), ZenithBlock(16, 16, 4), Linear(16, 12), PixelShuffle(2)),
+            "denoiser": (
+                PixelUnshuffle(2),
+                Linear(16, 16),
+                ZenithBlock(16, 16, 4),
+                Linear(16, 12),
+                PixelShuffle(2),
+            ),
             "estimator": (PixelUnshuffle(8), Linear(192, 8), Linear(8, 1)),
         },
     )
@@ -121,7 +127,9 @@ def teacher(tmp_path) -> Path:
     return tmp_path / "teacher.safetensors"
 
 
-def test_teacher_latents_are_those_of_whole_pictures_and_are_kept(photos, teacher, tmp_path, monkeypatch) -> None:
+def test_teacher_latents_are_those_of_whole_pictures_and_are_kept(
+    photos, teacher, tmp_path, monkeypatch
+) -> None:
     pool, weights, config = ImagePool([photos]), load_weights(teacher), steps(tmp_path, 1)
     latents = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
     x = torch.from_numpy(pool.images[3]).permute(2, 0, 1)[None].float() / 255
@@ -173,8 +181,8 @@ def test_teacher_of_another_latent_space_is_refused(photos, teacher, tmp_path) -
 
 def test_command_line_trains_and_plots(photos, tmp_path) -> None:
     out = tmp_path / "run"
-    arguments = ["denoise", "--data", str(photos), "-o", str(out), "--steps", "2", "--batch", "1", "--crop", "32",
-                 "--threads", "1", "--name", "mine"]  # fmt: skip
+    options = ["--steps", "2", "--batch", "1", "--crop", "32", "--threads", "1", "--name", "mine"]
+    arguments = ["denoise", "--data", str(photos), "-o", str(out), *options]
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
     assert load_weights(out / "mine.safetensors").config.name == "mine"

@@ -384,7 +384,7 @@ def test_local_rms_is_the_mean_over_the_window(h: int, w: int, seed: int) -> Non
 
 @pytest.mark.parametrize("kind", Mixture.KINDS)
 def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> None:
-    only = Mixture(**({k: 0.0 for k in Mixture.KINDS} | {kind: 1.0}))  # type: ignore[arg-type]
+    only = Mixture(grey=0.0, **({k: 0.0 for k in Mixture.KINDS} | {kind: 1.0}))  # type: ignore[arg-type]
     batch = (smooth(6) * 255).round().astype(np.uint8)
     degraded, clean, sigma = only.sample(batch, rng(4))
     np.testing.assert_array_equal((clean * 255).round(), batch)
@@ -399,6 +399,17 @@ def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> 
         assert degraded.max() <= 1
     if kind == "camera":
         assert rms.max() < 20 / 255
+
+
+def test_grey_pictures_have_one_noise_in_all_channels() -> None:
+    batch = np.stack([textured(32, 32, seed) for seed in range(6)])
+    for kind in ("gaussian", "camera", "salt_and_pepper"):
+        only = {k: float(k == kind) for k in Mixture.KINDS}
+        degraded, clean, sigma = Mixture(**only, grey=1.0).sample(batch, rng(5))
+        for pictures in (degraded, clean):
+            assert np.ptp(pictures, axis=3).max() == 0
+        if kind != "gaussian":
+            np.testing.assert_allclose(sigma, local_rms(degraded - clean), atol=1e-6)
 
 
 def test_mixture_draws_in_the_asked_proportions_and_repeats_with_the_seed() -> None:

@@ -72,6 +72,13 @@ class ResBlock(nn.Module):
 class ZenithBlock(nn.Module):
     """See `zenith_ae.models.spec.ZenithBlock` for the equations."""
 
+    gate: Tensor
+    threshold: Tensor
+    row_gate: Tensor
+    row_threshold: Tensor
+    column_gate: Tensor
+    column_threshold: Tensor
+
     def __init__(self, layer: spec.ZenithBlock) -> None:
         super().__init__()
         self.layer = layer
@@ -92,16 +99,16 @@ class ZenithBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         u = F.relu(self.compress(x))
-        mixed = self.eyes(u) if self.layer.eyes else None
-        if self.layer.tile:
-            if self.layer.separable:
-                s = wht_mix_separable(
+        views = [self.eyes(u)] if self.layer.eyes else []
+        if self.layer.tile and self.layer.separable:
+            views.append(
+                wht_mix_separable(
                     u, self.row_gate, self.row_threshold, self.column_gate, self.column_threshold
-                )  # fmt: skip
-            else:
-                s = wht_mix(u, self.gate, self.threshold)
-            mixed = s if mixed is None else mixed + s
-        return x + self.expand(F.relu(mixed))
+                )
+            )
+        elif self.layer.tile:
+            views.append(wht_mix(u, self.gate, self.threshold))
+        return x + self.expand(F.relu(sum(views[1:], views[0])))
 
 
 class SpectralLinear(nn.Module):

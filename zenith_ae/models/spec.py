@@ -230,7 +230,9 @@ class ZenithBlock(Layer):
         if not self.tile and not self.eyes:
             raise ConfigError("ZenithBlock needs a tile, eyes, or both")
         if self.channels % self.groups or self.hidden % self.groups:
-            raise ConfigError(f"ZenithBlock {self.channels}/{self.hidden} does not divide into {self.groups} groups")
+            raise ConfigError(
+                f"ZenithBlock {self.channels}/{self.hidden} does not divide into {self.groups} groups"
+            )
 
     def out_channels(self, channels: int) -> int:
         self._expect(channels, self.channels)
@@ -397,7 +399,9 @@ def trace(layers: Layers, in_channels: int) -> Iterator[Step]:
         if isinstance(layer, Keep):
             kept[layer.name] = (channels, scale)
         elif isinstance(layer, Add) and kept.get(layer.name) != (channels, scale):
-            raise ConfigError(f"layer {index}: {layer} finds {kept.get(layer.name)}, needs {(channels, scale)}")
+            raise ConfigError(
+                f"layer {index}: {layer} finds {kept.get(layer.name)}, needs {(channels, scale)}"
+            )
         params = sum(_size(shape) for shape in layer.params().values())
         yield Step(index, layer, cin, channels, scale, params, layer.macs() * scale**2)
 
@@ -495,7 +499,9 @@ class ModelConfig:
                 raise ConfigError(f"{self.name}: unknown part {part!r}")
             *_, last = trace(layers, self.in_channels(part))
             if last.cout != expected[part]:
-                raise ConfigError(f"{self.name}.{part} ends with {last.cout} channels, needs {expected[part]}")
+                raise ConfigError(
+                    f"{self.name}.{part} ends with {last.cout} channels, needs {expected[part]}"
+                )
 
     def in_channels(self, part: str) -> int:
         return self.latent_channels if part == "decoder" else self.IN_CHANNELS[part]
@@ -541,7 +547,11 @@ class ModelConfig:
                 for part, layers in raw["parts"].items()
             }
             return cls(
-                str(raw["name"]), str(raw["kind"]), parts, int(raw["latent_channels"]), str(raw["description"])
+                str(raw["name"]),
+                str(raw["kind"]),
+                parts,
+                int(raw["latent_channels"]),
+                str(raw["description"]),
             )
         except ConfigError:
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -75,7 +76,9 @@ def wht_mix_separable(
     along = shrink(along * row_gate.to(x.dtype), row_threshold.abs().to(x.dtype))
     tiles = torch.einsum("jb,nrawbc->nrawjc", h, along) / t
     along = torch.einsum("ia,nrawbc->nriwbc", h, tiles)
-    along = shrink(along * column_gate[:, None, None].to(x.dtype), column_threshold[:, None, None].abs().to(x.dtype))
+    along = shrink(
+        along * column_gate[:, None, None].to(x.dtype), column_threshold[:, None, None].abs().to(x.dtype)
+    )
     return _untile(torch.einsum("ia,nrawbc->nriwbc", h, along) / t, x.shape[2], x.shape[3])
 
 
@@ -102,7 +105,7 @@ def _batch_slices(n: int) -> list[slice]:
     """Contiguous parts of a batch, one a torch thread."""
     parts = min(n, torch.get_num_threads())
     bounds = [n * i // parts for i in range(parts + 1)]
-    return [slice(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(bounds)]
 
 
 class _WhtMix(torch.autograd.Function):
@@ -151,5 +154,5 @@ class _WhtMix(torch.autograd.Function):
 def wht_mix(x: Tensor, gate: Tensor, threshold: Tensor) -> Tensor:
     """`wht_mix_reference`, through the native operator where x is on the CPU and it fits."""
     if x.device.type == "cpu" and native_available() and x.shape[1] % 16 == 0 and not torch.jit.is_tracing():
-        return _WhtMix.apply(x, gate, threshold)  # type: ignore[no-any-return]
+        return _WhtMix.apply(x, gate, threshold)
     return wht_mix_reference(x, gate, threshold)

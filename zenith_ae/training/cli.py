@@ -16,23 +16,27 @@ __all__ = ["evaluate", "train"]
 
 def _schedule(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every recipe has, gathered into a TrainConfig as ``config``."""
+    pictures, folder = click.Path(exists=True), click.Path(file_okay=False, path_type=Path)
+    positive, minutes = click.IntRange(1), click.FloatRange(0, min_open=True)
     options = [
-        click.option("--data", multiple=True, required=True, type=click.Path(exists=True),
+        click.option("--data", multiple=True, required=True, type=pictures,
                      help="Folder or .tar pack of pictures; may be given several times."),
-        click.option("-o", "--out", required=True, type=click.Path(file_okay=False, path_type=Path),
-                     help="Folder for weights, checkpoint and log; an existing checkpoint is continued."),
-        click.option("--steps", type=click.IntRange(1), help="Length in steps."),
-        click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Length in minutes of training."),
-        click.option("--batch", type=click.IntRange(1), default=None, help="Crops a step."),
+        click.option("-o", "--out", required=True, type=folder,
+                     help="Folder for weights, checkpoint and log; a checkpoint in it is continued."),
+        click.option("--steps", type=positive, help="Length in steps."),
+        click.option("--minutes", type=minutes, help="Length in minutes of training."),
+        click.option("--batch", type=positive, help="Crops a step."),
         click.option("--crop", type=click.IntRange(32), default=128, show_default=True, help="Side of a crop."),
         click.option("--lr", type=float, default=2e-3, show_default=True, help="Peak learning rate."),
         click.option("--warmup", type=int, default=200, show_default=True, help="Steps of warm-up."),
-        click.option("--ema", type=float, default=0.999, show_default=True, help="Decay of averaged weights."),
-        click.option("--precision", type=click.Choice(["bf16", "float32"]), default="bf16", show_default=True),
+        click.option("--ema", type=float, default=0.999, show_default=True,
+                     help="Decay of the averaged weights."),
+        click.option("--precision", type=click.Choice(["bf16", "float32"]), default="bf16",
+                     show_default=True),
         click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, ..."),
-        click.option("--threads", type=click.IntRange(1), help="CPU threads [default: all]."),
+        click.option("--threads", type=positive, help="CPU threads [default: all]."),
         click.option("--seed", type=int, default=0, show_default=True),
-        click.option("--init", type=click.Path(exists=True), help="Weights file to start from."),
+        click.option("--init", type=pictures, help="Weights file to start from."),
         click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
     ]  # fmt: skip
     for option in reversed(options):
@@ -47,7 +51,19 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
         raise click.ClickException(
             f"training needs {error.name}: install the extra with  pip install 'zenith-ae[train]'"
         ) from None
-    names = ("out", "steps", "minutes", "crop", "lr", "warmup", "ema", "precision", "device", "threads", "seed")
+    names = (
+        "out",
+        "steps",
+        "minutes",
+        "crop",
+        "lr",
+        "warmup",
+        "ema",
+        "precision",
+        "device",
+        "threads",
+        "seed",
+    )
     try:
         return TrainConfig(batch=options["batch"] or default_batch, **{n: options[n] for n in names})
     except ValueError as error:
@@ -68,7 +84,9 @@ def train() -> None:
 
 @train.command()
 @_schedule
-@click.option("--model", default="zenith-denoise", show_default=True, help="Architecture (see `zenith-ae models`).")
+@click.option(
+    "--model", default="zenith-denoise", show_default=True, help="Architecture (see `zenith-ae models`)."
+)
 @click.option("--name", help="Name of the result [default: the architecture's].")
 def denoise(model: str, name: str | None, **options: Any) -> None:
     """Train a restoration model on clean pictures.
@@ -89,12 +107,21 @@ def denoise(model: str, name: str | None, **options: Any) -> None:
 
 @train.command()
 @_schedule
-@click.option("--teacher", required=True, type=click.Path(exists=True),
-              help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.")
+@click.option(
+    "--teacher",
+    required=True,
+    type=click.Path(exists=True),
+    help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.",
+)
 @click.option("--model", default="zenith-taesd-lite", show_default=True, help="Architecture of the student.")
 @click.option("--name", help="Name of the result [default: the architecture's].")
-@click.option("--latent-weight", type=float, default=0.1, show_default=True,
-              help="Weight of the distance to the teacher's latents.")
+@click.option(
+    "--latent-weight",
+    type=float,
+    default=0.1,
+    show_default=True,
+    help="Weight of the distance to the teacher's latents.",
+)
 @click.option("--latents", type=click.Path(dir_okay=False, path_type=Path),
               help="Where to keep the teacher's latents [default: OUT/latents.npz].")  # fmt: skip
 def distill(
@@ -122,19 +149,39 @@ def distill(
 @click.command()
 @click.argument("model", metavar="NAME|FILE")
 @click.argument("source", type=click.Path(exists=True))
-@click.option("--sigma", "sigmas", multiple=True, type=click.FloatRange(0, 255), default=(15, 25, 50),
-              show_default=True, help="Level of the noise added, of 255; may be given several times.")
-@click.option("--reference", type=click.Path(exists=True),
-              help="Ground truth of real noisy pictures, by the same names.")
-@click.option("--other", metavar="NAME|FILE", help="Another autoencoder to exchange encoder and decoder with.")
+@click.option(
+    "--sigma",
+    "sigmas",
+    multiple=True,
+    type=click.FloatRange(0, 255),
+    default=(15, 25, 50),
+    show_default=True,
+    help="Level of the noise added, of 255; may be given several times.",
+)
+@click.option(
+    "--reference",
+    type=click.Path(exists=True),
+    help="Ground truth of real noisy pictures, by the same names.",
+)
+@click.option(
+    "--other", metavar="NAME|FILE", help="Another autoencoder to exchange encoder and decoder with."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise.")
 @click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads [default: all].")
 @click.option("--pictures", is_flag=True, help="Print each picture's values too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def evaluate(
-    model: str, source: str, sigmas: tuple[float, ...], reference: str | None, other: str | None, seed: int,
-    limit: int | None, threads: int | None, pictures: bool, as_json: bool,
+    model: str,
+    source: str,
+    sigmas: tuple[float, ...],
+    reference: str | None,
+    other: str | None,
+    seed: int,
+    limit: int | None,
+    threads: int | None,
+    pictures: bool,
+    as_json: bool,
 ) -> None:
     """Measure PSNR and SSIM of a model on a folder or .tar pack of pictures.
 

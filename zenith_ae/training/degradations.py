@@ -37,6 +37,7 @@ __all__ = [
 Pair = tuple[np.ndarray, np.ndarray]
 Range = tuple[float, float]
 
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as grey JPEG files have it
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
 
 
@@ -287,17 +288,18 @@ def _separable(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 class Mixture:
     """How often each degradation is drawn, and how strong.
 
-    The first six fields are relative frequencies; ranges are uniform, or log-uniform where
-    named so. Strengths are in units of [0, 1].
+    The first six fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
+    or log-uniform where named so. Strengths are in units of [0, 1].
     """
 
-    gaussian: float = 0.72
-    camera: float = 0.16
+    gaussian: float = 0.66
+    camera: float = 0.22
     poisson_gaussian: float = 0.05
     salt_and_pepper: float = 0.04
     blur: float = 0.03
     jpeg: float = 0.0
 
+    grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
     clipped: float = 0.15  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
@@ -339,6 +341,8 @@ class Mixture:
         """
         clean = batch.astype(np.float32)
         clean *= np.float32(1 / 255)
+        grey = np.flatnonzero(rng.random(len(clean)) < self.grey)
+        clean[grey] = (clean[grey] @ LUMA)[..., None]
         degraded = np.empty_like(clean)
         sigma = np.empty(clean.shape[:3], np.float32)
         kinds = self.draw(rng, len(clean))
@@ -355,6 +359,10 @@ class Mixture:
         for k, kind in enumerate(kinds):
             if kind != "gaussian":
                 degraded[k : k + 1], sigma[k : k + 1] = one[kind](clean[k : k + 1], rng)
+        for k in map(int, grey):  # black-and-white photographs: what happened to green happened to all
+            degraded[k] = degraded[k, ..., 1:2]
+            if kinds[k] != "gaussian":
+                sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
         return degraded, clean, sigma
 
     def _gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
@@ -379,8 +387,9 @@ class Mixture:
             contrast=rng.uniform(1.0, 1.4),
             balance=_balance(rng),
             saturation=rng.uniform(0.0, 0.8),
-            luma_blur=rng.uniform(0.3, 1.2) if rng.random() < 0.5 else 0.0,
-            chroma_blur=rng.uniform(0.3, 2.5) if rng.random() < 0.6 else 0.0,
+            # Noise reduction and resampling in a camera leave mottle of several pixels.
+            luma_blur=_log_uniform(rng, (0.4, 2.2)) if rng.random() < 0.75 else 0.0,
+            chroma_blur=_log_uniform(rng, (0.4, 4.0)) if rng.random() < 0.75 else 0.0,
             reduced=rng.random() < 0.25,
         )
 

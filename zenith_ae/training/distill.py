@@ -59,10 +59,15 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
     latents: list[np.ndarray] = []
     start = time.monotonic()
     bf16 = train.precision == "bf16"
-    with torch.inference_mode(), torch.autocast(torch.device(train.device).type, torch.bfloat16, enabled=bf16):
+    with (
+        torch.inference_mode(),
+        torch.autocast(torch.device(train.device).type, torch.bfloat16, enabled=bf16),
+    ):
         for i, picture in enumerate(pool.images):
             h, w = (n // FACTOR * FACTOR for n in picture.shape[:2])
-            z = encoder(to_tensor(picture[None, :h, :w], train.device).contiguous(memory_format=torch.channels_last))
+            z = encoder(
+                to_tensor(picture[None, :h, :w], train.device).contiguous(memory_format=torch.channels_last)
+            )
             latents.append(z[0].permute(1, 2, 0).to(torch.float16).cpu().numpy())
             if i % 100 == 99:
                 print(f"teacher latents {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
@@ -175,7 +180,8 @@ def train_distillation(
     weights = load_weights(teacher)
     if weights.config.latent_channels != config.latent_channels:
         raise WeightsError(
-            f"{teacher} has {weights.config.latent_channels} latent channels, {config.name} {config.latent_channels}"
+            f"{teacher} has {weights.config.latent_channels} latent channels, "
+            f"{config.name} {config.latent_channels}; build the student with the teacher's number"
         )
     torch.manual_seed(train.seed)
     if train.threads:
@@ -191,7 +197,9 @@ def train_distillation(
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        save_model(path, config, state, metadata | {"teacher": weights.config.name, "teacher_hash": weights.hash})
+        save_model(
+            path, config, state, metadata | {"teacher": weights.config.name, "teacher_hash": weights.hash}
+        )
 
     trainer = Trainer(
         model, recipe.make_batch, recipe.loss, train, export,

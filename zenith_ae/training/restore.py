@@ -80,7 +80,9 @@ class RestoreRecipe:
             if progress > 0.2:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
                 plane = torch.where(own, upsample_sigma(estimate.detach(), degraded.shape[2:]), sigma)
-        residual = model["denoiser"](torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last))
+        residual = model["denoiser"](
+            torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
+        )
         restoration = (degraded + residual.float() - target).abs().mean()
         logs["l1"] = float(restoration.detach())
         return loss + restoration, logs
@@ -98,7 +100,8 @@ def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[st
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
-        told, blind = [], []
+        told: list[float] = []
+        blind: list[float] = []
         for i, picture in enumerate(validation.images):
             h, w = (min(n, 256) // 32 * 32 for n in picture.shape[:2])
             top, left = (picture.shape[0] - h) // 2, (picture.shape[1] - w) // 2
@@ -140,7 +143,7 @@ def train_restoration(
     torch.manual_seed(train.seed)
     pool, validation = ImagePool([Path(source) for source in data]).split(validation=16, seed=0)
     model = build_modules(config)
-    last = model["denoiser"][-2]
+    last = [layer for layer in model["denoiser"].children() if list(layer.parameters())][-1]
     with torch.no_grad():  # start near the identity: the residual is small
         for p in last.parameters():
             p.mul_(0.1)
