@@ -160,7 +160,9 @@ class ImagePool(Sequence[np.ndarray]):
         does not matter.
         """
         if not 0 <= validation < len(self):
-            raise ValueError(f"validation must be 0..{len(self) - 1}, got {validation}")
+            raise ImageError(
+                f"{validation} pictures are kept for validation, so more are needed; there are {len(self)}"
+            )
         order = sorted(
             range(len(self)), key=lambda i: hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest()
         )

@@ -135,10 +135,12 @@ def _validate(pool: ImagePool, latents: list[np.ndarray]) -> Any:
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
+        device = next(model.parameters()).device
         pair, decoder, error = [], [], []
         for picture, latent in zip(pool.images, latents, strict=True):
             h, w = (n * FACTOR for n in latent.shape[:2])
-            x, z = to_tensor(picture[None, :h, :w]), to_tensor(latent[None].astype(np.float32))
+            x = to_tensor(picture[None, :h, :w], device)
+            z = to_tensor(latent[None].astype(np.float32), device)
             own = model["encoder"](x)
             pair.append(score(model["decoder"](own), x))
             decoder.append(score(model["decoder"](z), x))

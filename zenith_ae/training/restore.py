@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import ConfigError
 from ..models.modules import build_module
 from ..models.spec import ModelConfig
 from ..weights import load_weights, save_weights
@@ -100,6 +101,7 @@ def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[st
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
+        device = next(model.parameters()).device
         told: list[float] = []
         blind: list[float] = []
         for i, picture in enumerate(validation.images):
@@ -107,8 +109,8 @@ def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[st
             top, left = (picture.shape[0] - h) // 2, (picture.shape[1] - w) // 2
             clean = picture[top : top + h, left : left + w].astype(np.float32) / 255
             noise = np.random.default_rng((seed, i)).standard_normal(clean.shape, dtype=np.float32)
-            noisy = to_tensor((clean + noise * SIGMA_UNIT)[None])
-            target = to_tensor(clean[None])
+            noisy = to_tensor((clean + noise * SIGMA_UNIT)[None], device)
+            target = to_tensor(clean[None], device)
             planes = [(told, torch.full_like(noisy[:, :1], SIGMA_UNIT))]
             if "estimator" in model:
                 planes.append((blind, upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])))
@@ -140,6 +142,8 @@ def train_restoration(
     init : weights file to start from.
     resume : continue from the folder's checkpoint if there is one.
     """
+    if config.kind != "denoiser":
+        raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
     torch.manual_seed(train.seed)
     pool, validation = ImagePool([Path(source) for source in data]).split(validation=16, seed=0)
     model = build_modules(config)

@@ -58,6 +58,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise ValueError("give either steps or minutes")
+        if self.crop % 8:
+            raise ValueError(f"crop must be a multiple of 8, got {self.crop}")
 
 
 def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tensor:
