@@ -190,12 +190,13 @@ def train_distillation(
         torch.set_num_threads(train.threads)
     everything = ImagePool([Path(source) for source in data])
     latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
-    of = dict(zip(everything.names, latents, strict=True))
+    # By picture, since files of several sources may have the same names.
+    of = {id(picture): z for picture, z in zip(everything.images, latents, strict=True)}
     pool, validation = everything.split(validation=16, seed=0)
     model = build_modules(config)
     if init:
         load_into(model, init)
-    recipe = DistillRecipe(pool, [of[n] for n in pool.names], train, latent_weight)
+    recipe = DistillRecipe(pool, [of[id(p)] for p in pool.images], train, latent_weight)
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -205,7 +206,7 @@ def train_distillation(
 
     trainer = Trainer(
         model, recipe.make_batch, recipe.loss, train, export,
-        _validate(validation, [of[n] for n in validation.names]),
+        _validate(validation, [of[id(p)] for p in validation.images]),
     )  # fmt: skip
     if resume:
         trainer.load_checkpoint()
