@@ -1,0 +1,530 @@
+"""The engines: native against torch, and the promises about bits, threads, tiles and memory."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zenith_ae import engine
+from zenith_ae._kernels import available_isas
+from zenith_ae.engine import base, cpus
+from zenith_ae.errors import ConfigError, ImageError, IsaError, LatentError
+from zenith_ae.models import zoo
+from zenith_ae.models.spec import (
+    Add,
+    Clamp,
+    Conv,
+    Keep,
+    Layers,
+    Linear,
+    ModelConfig,
+    PixelShuffle,
+    PixelUnshuffle,
+    Relu,
+    ResBlock,
+    SpectralLinear,
+    Upsample,
+    ZenithBlock,
+    trace,
+)
+from zenith_ae.weights import Weights, load_weights
+
+SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[1] / ".." / "shared"))
+ARCHITECTURES = [a for a in zoo.ARCHITECTURES if a not in ("taesdxl", "taef1")]  # twins of others
+SIZES = [(1, 1), (8, 9), (37, 53)]
+
+
+def random_weights(config: ModelConfig, seed: int = 0) -> Weights:
+    """Weights that keep signals near 1, with gates and thresholds that all matter."""
+    rng = np.random.default_rng(seed)
+    tensors = {}
+    for name, shape in config.params().items():
+        values = rng.standard_normal(shape)
+        if "bias" in name:
+            values *= 0.1
+        elif "gate" in name:
+            values *= 0.5
+        elif "threshold" in name:
+            values *= 0.05
+        elif len(shape) == 1:  # scales
+            values = 1 + 0.2 * values
+        else:
+            gain = 0.4 if "expand" in name or "conv.4" in name else 1.2
+            values *= gain / np.sqrt(np.prod(shape[1:]))
+        tensors[name] = values.astype(np.float32)
+    return Weights(config, tensors)
+
+
+def inputs(config: ModelConfig, part: str, height: int, width: int, dtype: str = "float32") -> dict:
+    """Arguments of Engine.run for a picture of height x width."""
+    rng = np.random.default_rng(height * 1000 + width)
+    if part == "decoder":
+        size = (-(-height // 8), -(-width // 8))
+        return {"x": rng.standard_normal((1, *size, config.latent_channels)).astype(np.float32)}
+    x = rng.random((1, height, width, 3))
+    if dtype != "float32":
+        x = np.round(x * np.iinfo(dtype).max)
+    arguments = {"x": x.astype(dtype)}
+    if part == "denoiser":
+        arguments["plane"] = rng.random((1, height, width)).astype(np.float32) * 0.2
+    return arguments
+
+
+def relative_error(a: np.ndarray, b: np.ndarray) -> float:
+    assert a.shape == b.shape
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+def custom(layers: Layers, channels: int = 16) -> Weights:
+    """A model with one part: a decoder if it begins with latents, else an encoder of pictures."""
+    part = "encoder" if channels == 3 else "decoder"
+    *_, last = trace(layers, channels)
+    latents = last.cout if channels == 3 else channels
+    return random_weights(ModelConfig("custom", "autoencoder", {part: layers}, latents))
+
+
+# --- against torch ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_native_matches_torch(architecture: str, isa: str) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    config = zoo.build(architecture)
+    weights = random_weights(config)
+    native, reference = engine.create(weights, "cpu", isa=isa), engine.create(weights, "torch")
+    assert native.isa == isa
+    for part in config.parts:
+        for height, width in SIZES:
+            arguments = inputs(config, part, height, width)
+            error = relative_error(native.run(part, **arguments), reference.run(part, **arguments))
+            assert error < 1e-4, (part, height, width)
+
+
+CUSTOM = {
+    "lone shuffles": (
+        (PixelShuffle(2), ZenithBlock(4, 7, 4), PixelUnshuffle(2), PixelUnshuffle(2), ZenithBlock(64, 20),
+         PixelShuffle(4), PixelShuffle(2), Linear(1, 3)), 16,
+    ),
+    "lone upsamplings": (
+        (Upsample(), Upsample(), Relu(), Upsample(), Linear(5, 12), Upsample(), PixelShuffle(2)), 5,
+    ),
+    "ends with an upsampling": ((Linear(16, 3), Upsample()), 16),
+    "ends with a shuffle of an upsampling": ((Upsample(), Linear(16, 12), Upsample(), PixelShuffle(2)), 16),
+    "ends with a block": ((Linear(16, 3), ZenithBlock(3, 5, 8), Relu()), 16),
+    "ends with a skip": ((Linear(16, 3), Keep("a"), ZenithBlock(3, 5), Add("a")), 16),
+    "is empty but for a relu": ((Relu(),), 3),
+    "convolutions and shuffles": (
+        (Conv(16, 48), PixelShuffle(2), Upsample(), Conv(12, 20), Relu(), PixelUnshuffle(2), Conv(80, 24, 2),
+         Upsample(), Conv(24, 12), PixelShuffle(2)), 16,
+    ),
+    "upsampled convolution, then shuffle": (
+        (Upsample(), Conv(16, 24), Relu(), PixelShuffle(2), Upsample(), Conv(6, 12), PixelShuffle(2),
+         Linear(3, 3)), 16,
+    ),
+    "groups": (
+        (Linear(16, 64, groups=4), Relu(), Keep("a"), Linear(64, 64, groups=2), Add("a"),
+         Linear(64, 60, groups=4, bias=False), ZenithBlock(60, 36, 4, groups=3), Linear(60, 12, groups=3),
+         PixelShuffle(2)), 16,
+    ),
+    "skips": (
+        (Linear(16, 32), Relu(), Keep("b"), ZenithBlock(32, 16), Add("b"), Relu(),
+         Linear(32, 128), PixelShuffle(2), Relu(), Keep("c"), SpectralLinear(32, 32), Relu(), Add("c"),
+         PixelUnshuffle(2), SpectralLinear(128, 32), Add("b"), Clamp(2.0), Linear(32, 3)), 16,
+    ),
+    "block variants": (
+        (Linear(16, 40), ZenithBlock(40, 24, 16), ZenithBlock(40, 24, 8, separable=True),
+         ZenithBlock(40, 24, 4, eyes=False), Relu(), ZenithBlock(40, 72, 16, eyes=False, separable=True),
+         ZenithBlock(40, 8, 4, separable=True), Linear(40, 3)), 16,
+    ),
+    "picture first": (
+        (ZenithBlock(3, 16, 8), Keep("p"), Conv(3, 3), Add("p"), ResBlock(3), Linear(3, 16)), 3,
+    ),
+    "spectral picture": (
+        (PixelUnshuffle(2), SpectralLinear(12, 6), Relu(), SpectralLinear(6, 40), PixelShuffle(2), Relu(),
+         SpectralLinear(10, 16)), 3,
+    ),
+    "limited picture": ((Clamp(0.5), Conv(3, 16), Clamp(1.0)), 3),
+    "limited unshuffled picture": ((Clamp(0.5), PixelUnshuffle(2), Clamp(0.3), Conv(12, 16)), 3),
+    "wide unshuffle": ((Conv(3, 2), PixelUnshuffle(8), Linear(128, 16)), 3),
+    "two pools": (
+        (ResBlock(16, pool=True), Upsample(), ResBlock(16), ResBlock(16, pool=True), Linear(16, 3)), 16,
+    ),
+    "a skip over a pool": (
+        (Keep("a"), ResBlock(16), ResBlock(16, pool=True), Add("a"), Linear(16, 3)), 16,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CUSTOM)
+def test_any_layer_list_matches_torch(name: str) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    layers, channels = CUSTOM[name]
+    weights = custom(layers, channels)
+    (part,) = weights.config.parts
+    native, reference = engine.create(weights, "cpu", threads=2), engine.create(weights, "torch")
+    for height, width in ((8, 8), (100, 83), (72, 250)):
+        arguments = inputs(weights.config, part, height, width)
+        whole = native.run(part, **arguments, tile=0)
+        assert relative_error(whole, reference.run(part, **arguments)) < 1e-4
+        assert np.array_equal(whole, native.run(part, **arguments, tile=32))
+
+
+def test_taef2_matches_an_independent_transcription() -> None:
+    """The teacher's weights through the architecture as its README words it, in plain torch."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import torch.nn.functional as F
+
+    if not (SHARED / "teachers").is_dir():
+        pytest.skip("teacher weights are not here (ZENITH_SHARED or ../shared)")
+    weights = load_weights(SHARED / "teachers" / "taef2_encoder.safetensors")
+    t = {k: torch.from_numpy(v) for k, v in weights.tensors.items()}
+
+    def conv(x, name, **options):
+        return F.conv2d(x, t[f"{name}.weight"], t.get(f"{name}.bias"), padding=1, **options)
+
+    def block(x, name):
+        if f"{name}.pool.0.weight" in t:
+            y = F.conv2d(x, t[f"{name}.pool.0.weight"])
+            y = F.relu(F.group_norm(y, 4, t[f"{name}.pool.1.weight"], t[f"{name}.pool.1.bias"]))
+            x = x + F.conv2d(y, t[f"{name}.pool.3.weight"])
+        y = F.relu(conv(x, f"{name}.conv.0"))
+        y = conv(F.relu(conv(y, f"{name}.conv.2")), f"{name}.conv.4")
+        return F.relu(y + x)
+
+    def encode(x):
+        x = block(conv(x, "encoder.0"), "encoder.1")
+        for down in (2, 6, 10):
+            x = conv(x, f"encoder.{down}", stride=2)
+            for i in range(1, 4):
+                x = block(x, f"encoder.{down + i}")
+        return conv(x, "encoder.14")
+
+    def decode(z):
+        x = F.relu(conv(torch.tanh(z / 3) * 3, "decoder.1"))
+        for first, count in ((3, 3), (8, 3), (13, 3), (18, 1)):
+            for i in range(count):
+                x = block(x, f"decoder.{first + i}")
+            if first < 18:
+                x = conv(F.interpolate(x, scale_factor=2), f"decoder.{first + 4}")
+        return conv(x, "decoder.19")
+
+    picture = np.random.default_rng(0).random((1, 48, 72, 3)).astype(np.float32)
+    with torch.no_grad():
+        z = encode(torch.from_numpy(picture).permute(0, 3, 1, 2))
+        y = decode(z)
+    expected_z, expected_y = (v.permute(0, 2, 3, 1).numpy() for v in (z, y))
+    for device in ("cpu", "torch"):
+        run = engine.create(weights, device).run
+        assert np.abs(run("encoder", picture) - expected_z).max() < 1e-4
+        assert np.abs(run("decoder", expected_z) - expected_y).max() < 1e-4
+
+
+# --- same bits --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_thread_count_changes_no_bit(architecture: str) -> None:
+    config = zoo.build(architecture)
+    weights = random_weights(config)
+    engines = [engine.create(weights, threads=n) for n in (1, 2, 3, 5)]
+    for part in config.parts:
+        for height, width in ((1, 1), (45, 83)):
+            arguments = inputs(config, part, height, width)
+            first, *others = (e.run(part, **arguments) for e in engines)
+            assert np.isfinite(first).all()
+            assert all(np.array_equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_tiles_change_no_bit(architecture: str) -> None:
+    config = zoo.build(architecture)
+    native = engine.create(random_weights(config), threads=2)
+    for part in config.parts:
+        # Strips, since only a picture longer than twice the reach of a network has real tiles.
+        sizes = ((13, 507),) if "zenith" not in architecture else ((13, 507), (430, 19))
+        for height, width in sizes:
+            arguments = inputs(config, part, height, width, "uint8")
+            whole = native.run(part, **arguments, tile=0)
+            assert np.array_equal(whole, native.run(part, **arguments, tile=100)), part
+
+
+@pytest.mark.parametrize("architecture", ["zenith-taesd-lite", "zenith-denoise"])
+def test_automatic_tiles_bound_the_memory_and_change_no_bit(architecture: str, monkeypatch) -> None:
+    config = zoo.build(architecture)
+    for part in config.parts:
+        arguments = inputs(config, part, 64, 1600)
+        native = engine.create(random_weights(config), threads=1)
+        whole = native.run(part, **arguments)
+        needed = native.stats()["peak_bytes"]
+        monkeypatch.setattr(base, "ARENA_BUDGET", needed * 3 // 4)
+        native = engine.create(random_weights(config), threads=1)
+        assert np.array_equal(native.run(part, **arguments), whole)
+        assert native.stats()["peak_bytes"] <= needed * 3 // 4
+        monkeypatch.undo()
+
+
+def test_pruned_channels_are_skipped_without_a_trace() -> None:
+    """Groups of 16 channels whose gate is zero lack the spectral branch; the sum must not notice."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    layers = (Linear(16, 32), ZenithBlock(32, 64, 8), ZenithBlock(32, 48, 4, eyes=False), Linear(32, 3))
+    weights = custom(layers)
+    tensors = dict(weights.tensors)
+    tensors["decoder.1.gate"][:, :, 16:48] = 0
+    tensors["decoder.2.gate"][:, :, :16] = 0
+    pruned = Weights(weights.config, tensors)
+    x = inputs(weights.config, "decoder", 100, 90)["x"]
+    native = engine.create(pruned, "cpu")
+    assert relative_error(native.run("decoder", x), engine.create(pruned, "torch").run("decoder", x)) < 1e-4
+
+
+def test_python_threads_share_an_engine() -> None:
+    config = zoo.build("zenith-denoise")
+    native = engine.create(random_weights(config), threads=2)
+    cases = [inputs(config, "denoiser", h, w) for h, w in ((64, 64), (33, 70), (100, 20), (64, 64))]
+    expected = [native.run("denoiser", **case) for case in cases]
+    wrong = []
+
+    def work(case: dict, result: np.ndarray) -> None:
+        for _ in range(10):
+            if not np.array_equal(native.run("denoiser", **case), result):
+                wrong.append(case)
+
+    workers = [threading.Thread(target=work, args=pair) for pair in zip(cases, expected, strict=True)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+# --- formats and sizes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+def test_picture_formats_agree(device: str) -> None:
+    if device == "torch":
+        pytest.importorskip("torch", reason="torch is not installed")
+    config = zoo.build("zenith-denoise")
+    run = engine.create(random_weights(config), device).run
+    arguments = inputs(config, "denoiser", 21, 35, "uint8")
+    x, plane = arguments["x"], arguments["plane"]
+    expected = run("denoiser", x, plane=plane)
+    assert expected.dtype == np.float32 and expected.shape == x.shape
+    as_float = run("denoiser", x.astype(np.float32) / np.float32(255), plane=plane)
+    assert np.array_equal(expected, as_float)
+    as_uint16 = run("denoiser", x.astype(np.uint16) * 257, plane=plane)
+    assert np.allclose(expected, as_uint16, atol=1e-4)
+    clipped = np.clip(expected.astype(np.float64), 0, 1)
+    assert 0.05 < (clipped == expected).mean() < 0.95  # some values are outside [0, 1], some inside
+    for out in ("uint8", "uint16"):
+        full = np.iinfo(out).max
+        result = run("denoiser", x, plane=plane, out=out)
+        assert result.dtype == out
+        assert np.abs(result - clipped * full).max() <= 0.501
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+def test_odd_sizes_are_padded_by_the_edge(device: str) -> None:
+    """A 13 x 18 picture gives what its 16 x 24 continuation gives, cropped to whole latents."""
+    if device == "torch":
+        pytest.importorskip("torch", reason="torch is not installed")
+    config = zoo.build("zenith-taesd-lite")
+    run = engine.create(random_weights(config), device).run
+    x = inputs(config, "encoder", 13, 18)["x"]
+    whole = np.pad(x, ((0, 0), (0, 3), (0, 6), (0, 0)), mode="edge")
+    assert run("encoder", x).shape == (1, 2, 3, 4)
+    assert np.array_equal(run("encoder", x), run("encoder", whole))
+
+
+def test_batches_and_strided_inputs() -> None:
+    config = zoo.build("zenith-taesd-nano")
+    native = engine.create(random_weights(config))
+    x = np.random.default_rng(0).integers(0, 256, (3, 30, 44, 6), np.uint8)[:, ::2, :, 1::2]
+    together = native.run("encoder", x)
+    alone = [native.run("encoder", np.ascontiguousarray(x[i : i + 1])) for i in range(3)]
+    assert np.array_equal(together, np.concatenate(alone))
+    assert native.run("encoder", x[:0]).shape == (0, 2, 6, 4)
+
+
+# --- memory and threads -----------------------------------------------------------------------
+
+
+def test_arena_is_reused() -> None:
+    config = zoo.build("zenith-taesd-nano")
+    native = engine.create(random_weights(config))
+    arguments = inputs(config, "encoder", 64, 64)
+    assert native.stats() == {"arena_bytes": 0, "peak_bytes": 0, "allocations": 0, "reuses": 0}
+    for _ in range(5):
+        native.run("encoder", **arguments)
+    stats = native.stats()
+    assert (stats["allocations"], stats["reuses"]) == (1, 4)
+    native.run("encoder", **inputs(config, "encoder", 200, 200))
+    larger = native.stats()
+    assert larger["allocations"] == 2 and larger["arena_bytes"] > stats["arena_bytes"]
+    native.run("encoder", **arguments)
+    assert native.stats()["reuses"] == 5
+    native.release()
+    assert native.stats()["arena_bytes"] == 0
+    assert native.stats()["peak_bytes"] == larger["peak_bytes"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_can_run() -> None:
+    code = """
+import os, numpy as np, sys, threading
+from zenith_ae import engine
+from zenith_ae.models import zoo
+from zenith_ae.weights import Weights
+config = zoo.build("zenith-taesd-nano")
+rng = np.random.default_rng(0)
+weights = Weights(config, {k: rng.standard_normal(s) * 0.1 for k, s in config.params().items()})
+native = engine.create(weights, threads=3)
+x = rng.random((1, 96, 96, 3), np.float32)
+expected = native.run("encoder", x)
+stop = threading.Event()
+def busy():
+    while not stop.is_set():
+        native.run("encoder", x)
+worker = threading.Thread(target=busy)
+worker.start()
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        fresh = engine.create(weights, threads=3)
+        os._exit(0 if all(np.array_equal(fresh.run("encoder", x), expected) for _ in range(3)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+worker.join()
+assert np.array_equal(native.run("encoder", x), expected)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_no_thread_starts_at_import() -> None:
+    code = """
+import os
+before = len(os.listdir("/proc/self/task"))
+import zenith_ae.engine.native
+assert len(os.listdir("/proc/self/task")) == before
+"""
+    if not Path("/proc/self/task").is_dir():
+        pytest.skip("no /proc here")
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+
+
+def test_large_picture_stays_within_its_memory_bound() -> None:
+    """A 3000 x 2000 picture: an untiled run takes some 900 MB, tiles stay near the budget."""
+    resource = pytest.importorskip("resource", reason="no resource module on this system")
+    del resource
+    code = """
+import resource, numpy as np
+from zenith_ae import engine
+from zenith_ae.models import zoo
+from zenith_ae.weights import Weights
+config = zoo.build("zenith-taesd-lite")
+rng = np.random.default_rng(0)
+weights = Weights(config, {k: rng.standard_normal(s) * 0.05 for k, s in config.params().items()})
+native = engine.create(weights, threads=2)
+native.run("encoder", np.zeros((1, 8, 8, 3), np.uint8))
+x = np.zeros((1, 2000, 3000, 3), np.uint8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+z = native.run("encoder", x)
+assert z.shape == (1, 250, 375, 4)
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+stats = native.stats()
+assert native._working_bytes(native._whole["encoder"], 2000, 3000) > 500e6
+assert stats["peak_bytes"] < 300e6, stats
+print(grown)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True
+    )
+    kilobytes = int(done.stdout) // (1024 if sys.platform == "darwin" else 1)
+    assert kilobytes < 350_000
+
+
+def test_thread_count_comes_from_the_environment(monkeypatch) -> None:
+    weights = random_weights(zoo.build("zenith-taesd-nano"))
+    monkeypatch.setenv("ZENITH_NUM_THREADS", "3")
+    assert engine.create(weights).threads == 3
+    assert engine.create(weights, threads=2).threads == 2
+    monkeypatch.setenv("ZENITH_NUM_THREADS", "many")
+    with pytest.raises(ConfigError, match="ZENITH_NUM_THREADS"):
+        engine.create(weights)
+    monkeypatch.delenv("ZENITH_NUM_THREADS")
+    assert 1 <= engine.create(weights).threads <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"a/b/cpu.max": "max 100000", "a/cpu.max": "50000 100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+        ({"cpu.max": "rubbish"}, None),
+    ],
+)
+def test_cgroup_quota_is_respected(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert cpus.cgroup_limit(tmp_path, "a/b") == limit
+
+
+def test_profile_names_every_step() -> None:
+    config = zoo.build("taef2")
+    native = engine.create(random_weights(config))
+    steps = native.profile("decoder", inputs(config, "decoder", 64, 64)["x"], repeats=2)
+    assert len(steps) > 10
+    assert all(milliseconds >= 0 for _, milliseconds in steps)
+    assert any("ResBlock" in label for label, _ in steps)
+
+
+# --- refusals ---------------------------------------------------------------------------------
+
+
+def test_wrong_inputs_are_refused_clearly() -> None:
+    config = zoo.build("zenith-taesd-nano")
+    native = engine.create(random_weights(config))
+    with pytest.raises(ConfigError, match="has no denoiser"):
+        native.run("denoiser", np.zeros((1, 8, 8, 3), np.float32))
+    with pytest.raises(ImageError, match=r"shape \(N, H, W, 3\)"):
+        native.run("encoder", np.zeros((8, 8, 3), np.float32))
+    with pytest.raises(ImageError, match="shape"):
+        native.run("encoder", np.zeros((1, 0, 8, 3), np.float32))
+    with pytest.raises(ImageError, match="float64"):
+        native.run("encoder", np.zeros((1, 8, 8, 3)))
+    with pytest.raises(ImageError, match="no plane"):
+        native.run("encoder", np.zeros((1, 8, 8, 3), np.float32), plane=np.zeros((1, 8, 8), np.float32))
+    with pytest.raises(LatentError, match="must be float32"):
+        native.run("decoder", np.zeros((1, 8, 8, 4), np.uint8))
+    with pytest.raises(ConfigError, match="tile"):
+        native.run("encoder", np.zeros((1, 8, 8, 3), np.float32), tile=-1)
+    with pytest.raises(ConfigError, match="out"):
+        native.run("encoder", np.zeros((1, 8, 8, 3), np.float32), out="int8")
+    denoiser = engine.create(random_weights(zoo.build("zenith-denoise")))
+    with pytest.raises(ImageError, match="needs a plane"):
+        denoiser.run("denoiser", np.zeros((1, 8, 8, 3), np.float32))
+    with pytest.raises(ImageError, match="plane must be float32 of shape"):
+        denoiser.run("denoiser", np.zeros((1, 8, 8, 3), np.float32), plane=np.zeros((1, 8, 9), np.float32))
+
+
+def test_wrong_options_are_refused_clearly() -> None:
+    weights = random_weights(zoo.build("zenith-taesd-nano"))
+    with pytest.raises(ConfigError, match="device"):
+        engine.create(weights, "tpu")
+    with pytest.raises(ConfigError, match="dtype"):
+        engine.create(weights, dtype="float16")
+    with pytest.raises(ConfigError, match="threads"):
+        engine.create(weights, threads=0)
+    with pytest.raises(IsaError, match="available"):
+        engine.create(weights, isa="mmx")
