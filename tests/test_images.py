@@ -1,7 +1,9 @@
 import errno
 import io
 import os
+import socket
 import struct
+import threading
 import zlib
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from PIL import Image, ImageCms
 
 from zenith_ae import files
-from zenith_ae.errors import ImageError, OutputError
+from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
 from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 from zenith_ae.images import Picture, from_pil, read_picture, to_8_bits, to_pil
@@ -269,12 +271,14 @@ def test_maker_notes_survive_byte_for_byte(tmp_path):
     assert b"maker note bytes" in after
 
 
-@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".tif", ".webp"])
 def test_xmp_is_kept_with_its_orientation_reset(tmp_path, suffix):
     text = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6" dc="t"/></x:xmpmeta>'
     picture = from_pil(pixels("RGB"), {"xmp": text})
     write_picture(picture, tmp_path / f"a{suffix}")
-    assert read_picture(tmp_path / f"a{suffix}").metadata["xmp"] == text.replace(b'"6"', b'"1"')
+    upright = b"" if suffix == ".tif" else b'tiff:Orientation="1"'  # Pillow takes it out of a TIFF
+    kept = read_picture(tmp_path / f"a{suffix}").metadata["xmp"]
+    assert kept == text.replace(b'tiff:Orientation="6"', upright)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -350,6 +354,31 @@ def test_flipped_bytes_never_raise_anything_else():
             read_picture(bytes(data), f"case {i}")
         except ImageError as error:
             assert str(error).startswith(f"case {i}: ")
+
+
+def test_a_pipe_is_read_like_a_file(tmp_path):
+    file = saved(pixels("RGB"), ".png", tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(file.read_bytes()))
+    writer.start()
+    try:
+        assert np.array_equal(read_picture(pipe).pixels, read_picture(file).pixels)
+    finally:
+        writer.join()
+
+
+def test_what_cannot_be_opened_says_why(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        with pytest.raises(ImageError, match="cannot be read"):
+            read_picture(tmp_path / "s")
+
+
+def test_a_limit_that_is_no_number_is_named(monkeypatch):
+    monkeypatch.setenv("ZENITH_MAX_PIXELS", "1e9")
+    with pytest.raises(ConfigError, match="ZENITH_MAX_PIXELS must be a number"):
+        read_picture(deep_png(2, 1, 8, 0, rows=b"\0\0\0"))
 
 
 def test_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageCms
 
 import zenith_ae
 from zenith_ae.batches import as_batch, from_rgb, to_rgb
@@ -195,6 +195,17 @@ def test_a_path_gives_a_pillow_image_and_a_picture_a_picture(dn, tmp_path):
     assert isinstance(again, Picture)
     assert np.array_equal(again.pixels, np.asarray(clean))
     assert again.format == "PNG"
+
+
+def test_the_result_of_a_path_keeps_what_its_file_says(dn, tmp_path):
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    exif = Image.Exif()
+    exif[0x010F], exif[0x0112] = "a camera", 6
+    Image.fromarray(noise((6, 5, 3))).save(tmp_path / "a.jpg", icc_profile=profile, exif=exif)
+    clean = dn(tmp_path / "a.jpg", sigma=10)
+    assert clean.size == (6, 5)  # turned upright, and not to be turned again
+    assert clean.info["icc_profile"] == profile
+    assert (clean.getexif()[0x010F], clean.getexif()[0x0112]) == ("a camera", 1)
 
 
 def test_automatic_level_is_that_of_the_estimator(dn):

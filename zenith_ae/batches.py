@@ -50,8 +50,14 @@ def as_batch(image: Any) -> Batch:
     if isinstance(image, (str, os.PathLike)):
         from .images import read_picture, to_pil
 
-        picture = read_picture(image)
-        return Batch(picture.pixels[None], picture.layout, lambda new: to_pil(picture.with_pixels(new[0])))
+        read = read_picture(image)
+
+        def as_image(new: NDArray) -> Any:
+            result = to_pil(read.with_pixels(new[0]))
+            result.info.update(read.metadata)  # the ICC profile above all: without it the colours are others
+            return result
+
+        return Batch(read.pixels[None], read.layout, as_image)
     if is_tensor(image):
         return _from_tensor(image)
     if isinstance(image, np.ndarray):

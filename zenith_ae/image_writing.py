@@ -55,6 +55,7 @@ _PROFILED = {
     b"CMYK": ("CMYK",),
 }
 
+_TIFF_XMP = 700  # the tag that holds it
 _PLUGINS = {"WEBP": "WebP", "TIFF": "Tiff", "JPEG2000": "Jpeg2K", "AVIF": "Avif"}
 
 
@@ -119,6 +120,8 @@ def encode_picture(picture: Picture, file: BinaryIO, suffix: str, name: str = "<
         text = PngInfo()
         text.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
         options["pnginfo"] = text
+    if spec.name == "TIFF" and "xmp" in options:
+        options["tiffinfo"] = {_TIFF_XMP: options.pop("xmp")}
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
     try:

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from .errors import ImageError
+from .errors import ConfigError, ImageError
 from .files import reason
 from .image_metadata import read_metadata, upright, webp_is_lossless
 
@@ -77,11 +77,9 @@ class Picture:
     def width(self) -> int:
         return self.pixels.shape[1]
 
-    def with_pixels(self, pixels: NDArray, layout: str | None = None) -> Picture:
-        """The same picture with other pixels (and metadata kept); ``layout`` where it changes."""
-        if layout is None or layout == self.layout:
-            return replace(self, pixels=pixels)
-        return replace(self, pixels=pixels, layout=layout, mode=layout)
+    def with_pixels(self, pixels: NDArray) -> Picture:
+        """The same picture with other pixels of the same layout; metadata is kept."""
+        return replace(self, pixels=pixels)
 
 
 #: First bytes -> Pillow plugin module and format names. Formats without a signature, and those
@@ -119,19 +117,22 @@ def read_picture(source: str | os.PathLike[str] | bytes, name: str | None = None
     ImageError
         If the file is missing, unreadable, damaged, of no supported format, or larger than the
         limit of `MAX_PIXELS`.
+    ConfigError
+        If ZENITH_MAX_PIXELS is not a number.
     """
     if isinstance(source, bytes):
         return _read(io.BytesIO(source), name or "<bytes>")
     name = name or os.fspath(source)
     try:
         with open(source, "rb") as file:
-            return _read(file, name)
+            # A pipe, such as the shell's <(...), cannot go back to its beginning.
+            return _read(file if file.seekable() else io.BytesIO(file.read()), name)
     except FileNotFoundError:
         raise ImageError(f"{name}: no such file; check the path") from None
     except IsADirectoryError:
         raise ImageError(f"{name}: is a folder; give a file") from None
-    except PermissionError:
-        raise ImageError(f"{name}: cannot be read: permission denied") from None
+    except OSError as error:
+        raise ImageError(f"{name}: cannot be read: {reason(error)}") from None
     except ValueError as error:  # "embedded null byte"
         if isinstance(error, ImageError):
             raise
@@ -161,7 +162,7 @@ def _read(file: BinaryIO, name: str) -> Picture:
                 metadata["lossless"] = webp_is_lossless(file)
             format = "JPEG" if image.format == "MPO" else image.format
             return from_pil(upright(image, metadata), metadata, format, notes, name)
-    except (ImageError, MemoryError):
+    except (ConfigError, ImageError, MemoryError):
         raise
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, ...
         raise ImageError(
@@ -180,7 +181,10 @@ def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _check_size(size: tuple[int, int], name: str) -> None:
-    limit = int(os.environ.get("ZENITH_MAX_PIXELS") or MAX_PIXELS)
+    text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
+    if not text.isdecimal():
+        raise ConfigError(f"ZENITH_MAX_PIXELS must be a number of pixels, got {text!r}")
+    limit = int(text)
     width, height = size
     if width < 1 or height < 1:
         raise ImageError(f"{name}: has no pixels ({width} x {height})")
