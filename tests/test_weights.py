@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from zenith_ae import weights as weights_module
 from zenith_ae.errors import OutputError, WeightsError
 from zenith_ae.models import zoo
 from zenith_ae.models.spec import ModelConfig
@@ -228,6 +229,18 @@ def test_every_defect_is_one_clear_line(damage, message: str, nano, tmp_path: Pa
         load_weights(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_does_not_hide_a_shipped_model_of_its_name(nano, tmp_path: Path, monkeypatch) -> None:
+    config, tensors = nano
+    save_weights(tmp_path / "w.safetensors", config, tensors)
+    monkeypatch.setattr(weights_module, "available_weights", lambda: {"some": tmp_path / "w.safetensors"})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "some").mkdir()
+    assert load_weights("some").config == config
+    for folder in ("./some", Path("some")):
+        with pytest.raises(WeightsError, match="in this folder"):
+            load_weights(folder)
 
 
 def test_missing_model_names_the_shipped_ones() -> None:

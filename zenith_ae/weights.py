@@ -30,7 +30,8 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import DTypeLike, NDArray
 
-from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
+from .errors import ConfigError, MissingDependencyError, WeightsError
+from .files import atomic_writer
 from .models import zoo
 from .models.spec import ModelConfig
 
@@ -122,9 +123,10 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
 
     Parameters
     ----------
-    path_or_name : a ``.safetensors`` file (ours or of the TAESD family), a ``.pth`` file of the
-        TAESD family (needs torch; nothing but tensors is unpickled), a folder in diffusers layout,
-        or a name from `available_weights`.
+    path_or_name : a name from `available_weights`, a ``.safetensors`` file (ours or of the TAESD
+        family), a ``.pth`` file of the TAESD family (needs torch; nothing but tensors is unpickled),
+        or a folder in diffusers layout. A string that is both is the name; ``./name`` and every
+        `Path` are a file or folder.
 
     Raises
     ------
@@ -133,14 +135,13 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
     MissingDependencyError
         For a ``.pth`` file without torch.
     """
-    path = Path(path_or_name)
+    # Names first: a folder that happens to have a model's name must not hide the model.
+    shipped = available_weights()
+    name = path_or_name if isinstance(path_or_name, str) else ""
+    path = shipped.get(name, Path(path_or_name))
     if not path.exists():
-        shipped = available_weights()
-        if str(path_or_name) in shipped:
-            path = shipped[str(path_or_name)]
-        else:
-            names = ", ".join(shipped) or "none"
-            raise WeightsError(f"{path_or_name}: no such file or shipped model (shipped: {names})")
+        names = ", ".join(shipped) or "none"
+        raise WeightsError(f"{path_or_name}: no such file or shipped model (shipped: {names})")
     try:
         return _load_folder(path) if path.is_dir() else _load_file(path)
     except (WeightsError, ConfigError) as error:
@@ -300,15 +301,5 @@ def save_weights(
         "config": config.to_json(),
     }
     data = safetensors.numpy.save(stored, texts)
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise OutputError(f"{path}: cannot write: {error.strerror or error}") from error
+    with atomic_writer(Path(path)) as file:
+        file.write(data)
