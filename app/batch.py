@@ -268,7 +268,7 @@ def _describe(error: Exception, source: str) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, BrokenPipeError):
         raise error
-    if not isinstance(error, ZenithError):
+    if not isinstance(error, (ZenithError, click.UsageError)):
         if os.environ.get("ZENITH_DEBUG"):
             raise error
         what = f"unexpected {type(error).__name__}: {text}"

@@ -200,16 +200,14 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
 
 def decoded(model: Autoencoder, file: LatentFile, tile: Any) -> Picture:
     """The picture of a latent file; grey where the original was grey."""
-    import numpy as np
-
+    from zenith_ae.batches import from_rgb
     from zenith_ae.images import Picture
 
     if len(file.latents) != 1:
         raise LatentError(f"holds {len(file.latents)} pictures; the command line decodes one a file")
     layout = "L" if file.mode in ("L", "LA") else "RGB"
-    channels = np.zeros((1, 1, 1, len(layout)), np.uint8)
-    like = np.broadcast_to(channels, (1, file.height, file.width, len(layout)))
-    return Picture(model.decode_like(file.latents, like, layout, tile)[0], layout, layout)
+    rgb = model.decode(file.latents, size=(file.height, file.width), tile=tile)
+    return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Encode and decode pictures, print PSNR and SSIM.")

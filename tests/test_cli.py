@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from PIL import Image
 
 from zenith_ae import files
+from zenith_ae import weights as weights_module
 from zenith_ae.app.cli import run
-from zenith_ae.latents import read_latents
+from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models.zoo import build
 from zenith_ae.selftest import random_weights
 from zenith_ae.weights import save_weights
@@ -254,6 +256,28 @@ def test_grey_comes_back_grey(here, ae):
     assert run(["decode", "a.latent.safetensors", "-o", "b.png", *ae]) == 0
     with Image.open("b.png") as image:
         assert (image.mode, image.getpixel((0, 0))) == ("L", 100)
+
+
+def test_forged_latents_are_one_line(here, ae, capsys):
+    picture("a.png")
+    assert run(["encode", "a.png", *ae]) == 0
+    file = read_latents("a.latent.safetensors")
+    write_latents("size.latent.safetensors", replace(file, height=10**7, width=10**13))
+    capsys.readouterr()
+    assert run(["decode", "size.latent.safetensors", *ae]) == 1
+    assert "cannot be a picture of" in one_line(capsys.readouterr().err)
+
+
+def test_latents_that_name_a_denoiser_are_one_line(here, ae, sigma_denoiser, capsys, monkeypatch):
+    picture("a.png")
+    assert run(["encode", "a.png", *ae]) == 0
+    file = read_latents("a.latent.safetensors")
+    write_latents("b.latent.safetensors", replace(file, model="adds-sigma"))
+    monkeypatch.setattr(weights_module, "available_weights", lambda: {"adds-sigma": sigma_denoiser})
+    capsys.readouterr()
+    assert run(["decode", "b.latent.safetensors"]) == 1
+    line = one_line(capsys.readouterr().err)
+    assert "is of kind denoiser" in line and "unexpected" not in line
 
 
 def test_roundtrip_prints_how_close_it_is(here, ae, capsys):
