@@ -3,7 +3,7 @@
 The photographs are in the public domain (CC0) and come with scikit-image: "Chelsea" the cat by
 Stefan van der Walt and "Coffee" by Rachel Michetti. Noise is added here, with fixed seeds, by
 the degradations that the training uses; the clean pictures are written beside them for
-comparison. Needs the extras ``train`` and ``bench``.
+comparison. Needs scikit-image.
 """
 
 from __future__ import annotations

@@ -113,9 +113,9 @@ typedef struct zn_kernels {
                         int pixels, int channels, int relu);
 
     /* One row of an unshuffled activation from r rows of a picture: out[x, (dy * r + dx) * C + c]
-     * = picture[dy][(x * r + dx) * channels + c] for c < channels, C = channels + extra, and
-     * `constant[...]`-like planes follow from `plane` (float32, one value a picture pixel, rows
-     * plane_row apart; NULL where extra is 0). Pixels beyond `width` or rows beyond `rows`
+     * = picture[dy][(x * r + dx) * channels + c] for c < channels, C = channels + extra. With
+     * extra = 1 the last of the C is `plane` (float32, one value a picture pixel, rows plane_row
+     * apart); with extra = 0 it is NULL. Pixels beyond `width` or rows beyond `rows`
      * repeat the last one. out_channels >= r * r * C floats a pixel, the rest zero. */
     void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
                          const float *plane, ptrdiff_t plane_row, int extra,
