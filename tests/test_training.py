@@ -12,7 +12,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from zenith_ae.errors import WeightsError  # noqa: E402
+from zenith_ae.errors import WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
 from zenith_ae.models.spec import Linear, ModelConfig, PixelShuffle, PixelUnshuffle, ZenithBlock  # noqa: E402
 from zenith_ae.training import distill, restore  # noqa: E402
@@ -187,6 +187,23 @@ def test_command_line_trains_and_plots(photos, tmp_path) -> None:
     assert result.exit_code == 0, result.output
     assert load_weights(out / "mine.safetensors").config.name == "mine"
     assert (out / "checkpoint.pt").exists()
+    assert (out / "log.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_changed_pictures_are_encoded_anew(photos, teacher, tmp_path) -> None:
+    pool, weights, config = ImagePool([photos]), load_weights(teacher), steps(tmp_path, 1)
+    before = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
+    pool.images[0] = 255 - pool.images[0]
+    after = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
+    assert not np.array_equal(before[0], after[0])
+    np.testing.assert_array_equal(before[1], after[1])
+
+
+@pytest.mark.parametrize(("options", "message"), [({"batch": 1}, "2 or more"), ({"crop": 96}, "as large")])
+def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, options, message) -> None:
+    student = zoo.build("zenith-taesd-nano", 4)
+    with pytest.raises(ZenithError, match=message):
+        distill.train_distillation(student, str(teacher), [str(photos)], steps(tmp_path / "o", 1, **options))
 
 
 def test_command_line_wants_a_length(photos, tmp_path) -> None:

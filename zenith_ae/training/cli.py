@@ -37,7 +37,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, ..."),
         click.option("--threads", type=positive, help="CPU threads [default: all]."),
         click.option("--seed", type=int, default=0, show_default=True),
-        click.option("--init", type=pictures, help="Weights file to start from."),
+        click.option("--init", metavar="NAME|FILE", help="Weights to start from."),
         click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
     ]  # fmt: skip
     for option in reversed(options):
@@ -72,10 +72,13 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
 
 
 def _finish(weights: Path) -> None:
+    click.echo(str(weights))
     from .plot import plot_log
 
-    plot_log(weights.parent / "log.jsonl", weights.parent / "log.png")
-    click.echo(str(weights))
+    try:
+        plot_log(weights.parent / "log.jsonl", weights.parent / "log.png")
+    except ImportError as error:  # the weights are what matters
+        click.echo(f"no plot of the log: {error}", err=True)
 
 
 @click.group()
@@ -111,7 +114,7 @@ def denoise(model: str, name: str | None, **options: Any) -> None:
 @click.option(
     "--teacher",
     required=True,
-    type=click.Path(exists=True),
+    metavar="NAME|FILE",
     help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.",
 )
 @click.option("--model", default="zenith-taesd-lite", show_default=True, help="Architecture of the student.")

@@ -14,12 +14,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import WeightsError
+from ..errors import ConfigError, ImageError, WeightsError
 from ..models.modules import Network, build_module
 from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
@@ -47,10 +48,13 @@ def teacher_part(weights: Weights, part: str) -> Network:
 def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: TrainConfig) -> list[np.ndarray]:
     """Latents of every picture, (h / 8, w / 8, C) fp16; computed once, kept in ``cache``.
 
-    A picture is cut to a multiple of 8 first. The cache is bound to the teacher's hash and the
-    names of the pictures.
+    A picture is cut to a multiple of 8 first. The cache is bound to the teacher's hash and to
+    the names and pixels of the pictures.
     """
-    identity = f"{weights.hash} {' '.join(pool.names)}"
+    pixels = 0
+    for picture in pool.images:
+        pixels = crc32(picture.tobytes(), pixels)
+    identity = f"{weights.hash} {pixels:08x} {' '.join(pool.names)}"
     if cache.exists():
         with np.load(cache) as stored:
             if str(stored["identity"]) == identity:
@@ -186,6 +190,8 @@ def train_distillation(
             f"{config.name} {config.latent_channels}; build the student with the teacher's number"
         )
     torch.manual_seed(train.seed)
+    if train.batch < 2:
+        raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
     if train.threads:
         torch.set_num_threads(train.threads)
     everything = ImagePool([Path(source) for source in data])
@@ -196,6 +202,10 @@ def train_distillation(
     model = build_modules(config)
     if init:
         load_into(model, init)
+    if all(min(p.shape[:2]) < train.crop for p in pool.images):
+        raise ImageError(
+            f"no picture is as large as a crop of {train.crop}: use larger ones or a smaller --crop"
+        )
     recipe = DistillRecipe(pool, [of[id(p)] for p in pool.images], train, latent_weight)
     path = train.out / f"{config.name}.safetensors"
 

@@ -105,7 +105,9 @@ def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[st
         told: list[float] = []
         blind: list[float] = []
         for i, picture in enumerate(validation.images):
-            h, w = (min(n, 256) // 32 * 32 for n in picture.shape[:2])
+            h, w = (min(n, 256) // 8 * 8 for n in picture.shape[:2])
+            if not h * w:  # smaller than a cell of the deepest level
+                continue
             top, left = (picture.shape[0] - h) // 2, (picture.shape[1] - w) // 2
             clean = picture[top : top + h, left : left + w].astype(np.float32) / 255
             noise = np.random.default_rng((seed, i)).standard_normal(clean.shape, dtype=np.float32)
