@@ -50,8 +50,9 @@ class RestoreRecipe:
     """The loss of one step.
 
     The denoiser minimises the absolute error of picture + residual. The estimator minimises the
-    relative error of the local noise level. After a fifth of the training, part of the pictures
-    is denoised at the *estimated* level, so that automatic mode meets what it was trained for.
+    error of the logarithm of the local noise level. After a fifth of the training, part of the
+    pictures is denoised at the *estimated* level, so that automatic mode meets what it was trained
+    for.
     """
 
     mixture: Mixture
@@ -75,7 +76,7 @@ class RestoreRecipe:
         if "estimator" in model:
             estimate = model["estimator"](degraded).float()
             wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
-            estimation = ((estimate - wanted).abs() / (wanted + 0.1)).mean()
+            estimation = (_perceived(estimate) - _perceived(wanted)).abs().mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
             if progress > 0.2:
@@ -87,6 +88,12 @@ class RestoreRecipe:
         restoration = (degraded + residual.float() - target).abs().mean()
         logs["l1"] = float(restoration.detach())
         return loss + restoration, logs
+
+
+def _perceived(sigma: Tensor) -> Tensor:
+    """Noise level on a scale that is logarithmic above 0.1 unit, so that where the level cannot be
+    told the estimate is the median of what is likely, neither high nor low."""
+    return sigma.sign() * torch.log1p(sigma.abs() / 0.1)
 
 
 def upsample_sigma(estimate: Tensor, size: torch.Size | tuple[int, ...]) -> Tensor:
