@@ -106,6 +106,8 @@ def test_every_mode_decodes_to_upright_rgb() -> None:
     np.testing.assert_array_equal(decode_rgb(encoded(deep)), np.dstack([grey] * 3))
     assert decode_rgb(encoded(Image.fromarray(textured(5, 7)).convert("P"))).shape == (5, 7, 3)
     assert decode_rgb(encoded(Image.fromarray(textured(5, 7)).convert("RGBA"))).shape == (5, 7, 3)
+    bright = Image.fromarray(grey.astype(np.float32) / 255)
+    np.testing.assert_array_equal(decode_rgb(encoded(bright, "TIFF")), np.dstack([grey] * 3))
     exif = Image.Exif()
     exif[0x0112] = 6  # rotate by 90 degrees to show
     assert decode_rgb(encoded(Image.fromarray(textured(5, 7)), exif=exif)).shape == (7, 5, 3)

@@ -9,7 +9,6 @@ from the generator handed in, and a `Prefetcher` gives batch ``i`` the generator
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import tarfile
 from collections import deque
@@ -19,9 +18,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
+from ..batches import to_rgb
 from ..errors import ImageError
+from ..images import read_picture, to_8_bits
 
 __all__ = ["SUFFIXES", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "orient", "random_crops"]
 
@@ -34,14 +35,13 @@ Read = Callable[[], bytes]
 def decode_rgb(data: bytes) -> np.ndarray:
     """Decode an encoded picture to uint8 RGB (H, W, 3), upright; alpha is dropped.
 
-    Raises whatever Pillow raises on data that is no complete picture.
+    Raises
+    ------
+    ImageError
+        If the data are no complete picture (`read_picture`).
     """
-    with Image.open(io.BytesIO(data)) as image:
-        upright = ImageOps.exif_transpose(image)
-        if upright.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would saturate
-            grey = np.clip((np.asarray(upright).astype(np.float64) / 257).round(), 0, 255).astype(np.uint8)
-            return np.repeat(grey[..., None], 3, axis=2)
-        return np.array(upright.convert("RGB"))
+    picture = read_picture(data)
+    return to_8_bits(to_rgb(picture.pixels[None], picture.layout))[0]
 
 
 def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
@@ -179,7 +179,7 @@ class ImagePool(Sequence[np.ndarray]):
 def _try_decode(entry: tuple[str, Read]) -> np.ndarray | None:
     try:
         return decode_rgb(entry[1]())
-    except Exception:  # Pillow's plugins raise nearly anything on damaged files
+    except (ImageError, OSError):
         return None
 
 

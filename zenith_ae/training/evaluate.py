@@ -138,7 +138,7 @@ def evaluate_model(
             progress(index, len(entries), name)
         try:
             images = [_floats(decode_rgb(read())) for read in reads]
-        except Exception:  # Pillow's plugins raise nearly anything on damaged files
+        except (ImageError, OSError):
             skipped.append(name)
             continue
         if task == "denoise":
