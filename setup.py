@@ -31,20 +31,18 @@ C_FOLDER = FOLDER / "c"
 HEADERS = sorted(str(path) for path in C_FOLDER.glob("*.h"))
 
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
-MSVC = sys.platform == "win32" and "mingw" not in platform.python_compiler().lower()
 
-# level -> flags of its file; on other machines these levels compile to "not available"
-GNU_FLAGS = {
+# level -> flags (GCC and Clang) of its file; on other machines these levels compile to "not available"
+ISA_FLAGS = {
     "generic": [],
     "avx2": ["-mavx2", "-mfma"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
 }
-MSVC_FLAGS = {"generic": [], "avx2": ["/arch:AVX2"], "avx512": ["/arch:AVX512"]}
 
 # Contraction is off because a product and a sum must round the same way wherever they stand;
 # where a fused multiply-add is wanted, the vector layer says so.
-COMMON_FLAGS = ["/O2", "/std:c11"] if MSVC else ["-O3", "-std=c11", "-ffp-contract=off", "-g0"]
-CYTHON_FLAGS = [] if MSVC else ["-O1", "-g0"]  # thin code, where -O3 -g would be most of the build
+COMMON_FLAGS = ["-O3", "-std=c11", "-ffp-contract=off", "-g0"]
+CYTHON_FLAGS = ["-O1", "-g0"]  # thin code, where -O3 -g would be most of the build
 SANITIZER_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"]
 
 
@@ -56,7 +54,7 @@ def isa_flags(source: Path) -> list[str]:
     """Compiler flags of ``level_<isa>.c``; of any other file, none."""
     if not X86 or not source.stem.startswith("level_"):
         return []
-    flags = (MSVC_FLAGS if MSVC else GNU_FLAGS)[source.stem.removeprefix("level_")]
+    flags = ISA_FLAGS[source.stem.removeprefix("level_")]
     if sys.platform == "darwin":  # a universal build compiles for arm64 in the same command
         return [part for flag in flags for part in ("-Xarch_x86_64", flag)]
     return flags
@@ -65,7 +63,7 @@ def isa_flags(source: Path) -> list[str]:
 def own_c_flags() -> list[str]:
     flags = list(COMMON_FLAGS)
     if enabled("ZENITH_WERROR"):
-        flags += ["/W4", "/WX"] if MSVC else ["-Wall", "-Wextra", "-Werror"]
+        flags += ["-Wall", "-Wextra", "-Werror"]
     if enabled("ZENITH_SANITIZE"):
         flags += SANITIZER_FLAGS
     return flags
@@ -95,14 +93,13 @@ class BuildKernels(build_ext):
 def extension(name: str, c_files: list[Path]) -> Extension:
     sanitize = SANITIZER_FLAGS if enabled("ZENITH_SANITIZE") else []
     flags = [*CYTHON_FLAGS, *sanitize]
-    threads = [] if MSVC else ["-pthread"]
     made = Extension(
         f"zenith_ae._kernels.{name}",
         [str(FOLDER / f"{name}.pyx")],
         include_dirs=[str(C_FOLDER)],
         depends=HEADERS + [str(path) for path in c_files],
         extra_compile_args=flags,
-        extra_link_args=[*threads, *sanitize],
+        extra_link_args=["-pthread", *sanitize],
     )
     made.c_files = c_files
     return made

@@ -285,6 +285,9 @@ def run(arguments: list[str] | None = None) -> int:
     except MemoryError:
         complain("not enough memory")
         return 1
+    except OSError as error:
+        complain(f"{error.filename or 'standard output'}: {error.strerror or error}; is there room to write?")
+        return 1
     except Exception as error:
         if os.environ.get("ZENITH_DEBUG"):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,23 @@ def test_resumed_training_equals_uninterrupted_training(photos, denoiser, tmp_pa
     assert log(tmp_path / "parts", "l1") == log(tmp_path / "whole", "l1")
     for name, tensor in load_weights(whole).tensors.items():
         np.testing.assert_array_equal(load_weights(parts).tensors[name], tensor)
+
+
+def test_interrupted_training_keeps_its_work_and_says_so(photos, denoiser, tmp_path, monkeypatch) -> None:
+    loop = restore.Trainer._loop
+
+    def interrupt_at_five(self, batches, stopped):
+        def ask() -> bool:
+            if self.step == 5:
+                signal.raise_signal(signal.SIGINT)
+            return stopped()
+
+        loop(self, batches, ask)
+
+    monkeypatch.setattr(restore.Trainer, "_loop", interrupt_at_five)
+    with pytest.raises(KeyboardInterrupt):
+        restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 12))
+    assert load_weights(tmp_path / "tiny.safetensors").metadata["steps"] == "5"
 
 
 def test_schedule_by_minutes_ends_and_decays(photos, denoiser, tmp_path) -> None:

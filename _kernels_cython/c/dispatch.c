@@ -2,11 +2,6 @@
  * operating system support everything that its flags allowed the compiler to use. */
 #include "zenith.h"
 
-#if defined(_MSC_VER) && (defined(_M_X64) || defined(_M_IX86))
-#include <immintrin.h>
-#include <intrin.h>
-#endif
-
 extern const zn_kernels *const zn_generic_kernels;
 extern const zn_kernels *const zn_avx2_kernels;
 extern const zn_kernels *const zn_avx512_kernels;
@@ -23,22 +18,6 @@ static int cpu_has(int level)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
             && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
             && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#elif defined(_MSC_VER) && (defined(_M_X64) || defined(_M_IX86))
-    int leaf1[4], leaf7[4];
-    __cpuid(leaf1, 0);
-    if (leaf1[0] < 7)
-        return 0;
-    __cpuid(leaf1, 1);
-    __cpuidex(leaf7, 7, 0);
-    if (!(leaf1[2] >> 27 & 1)) /* OSXSAVE */
-        return 0;
-    unsigned long long saved = _xgetbv(0);
-    int avx2 = (saved & 0x06) == 0x06 && (leaf1[2] >> 12 & 1) && (leaf7[1] >> 5 & 1);
-    if (level == ZN_AVX2)
-        return avx2;
-    if (level == ZN_AVX512)
-        return avx2 && (saved & 0xe6) == 0xe6 && (leaf7[1] >> 16 & 1) && (leaf7[1] >> 17 & 1)
-            && (leaf7[1] >> 30 & 1) && ((unsigned)leaf7[1] >> 31);
 #endif
     return 0;
 }

@@ -14,9 +14,6 @@
 #elif defined(__GNUC__)
 #define ZN_INLINE inline __attribute__((always_inline))
 #define ZN_UNROLL _Pragma("GCC unroll 16")
-#elif defined(_MSC_VER)
-#define ZN_INLINE __forceinline
-#define ZN_UNROLL
 #else
 #define ZN_INLINE inline
 #define ZN_UNROLL

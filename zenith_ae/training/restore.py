@@ -15,15 +15,13 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..models.modules import build_module
 from ..models.spec import ModelConfig
+from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, random_crops
 from .degradations import Mixture
 from .trainer import TrainConfig, Trainer, to_tensor
 
-__all__ = ["SIGMA_UNIT", "RestoreRecipe", "build_modules", "load_into", "train_restoration"]
-
-#: The estimator speaks in this unit, so that its outputs are near one.
-SIGMA_UNIT = 25 / 255
+__all__ = ["RestoreRecipe", "build_modules", "load_into", "train_restoration"]
 
 
 def build_modules(config: ModelConfig) -> nn.ModuleDict:
@@ -98,7 +96,7 @@ def _perceived(sigma: Tensor) -> Tensor:
 
 def upsample_sigma(estimate: Tensor, size: torch.Size | tuple[int, ...]) -> Tensor:
     """Estimator output (N, 1, h, w) -> standard deviation in [0, 1] units at picture size."""
-    sigma = estimate.clamp(0, 3) * SIGMA_UNIT
+    sigma = estimate.clamp(0, SIGMA_LIMIT) * SIGMA_UNIT
     whole = F.interpolate(sigma, scale_factor=8, mode="bilinear", align_corners=False)
     return whole[:, :, : size[0], : size[1]]
 

@@ -64,7 +64,7 @@ class TrainConfig:
 
 def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tensor:
     """uint8 or float NHWC array -> float32 NCHW tensor in [0, 1], channels last in memory."""
-    x = torch.from_numpy(np.ascontiguousarray(pictures)).to(device).permute(0, 3, 1, 2)
+    x = torch.from_numpy(np.require(pictures, requirements=["C", "W"])).to(device).permute(0, 3, 1, 2)
     return x.float().div_(255) if x.dtype == torch.uint8 else x.float()
 
 
@@ -174,7 +174,10 @@ class Trainer:
         return state | dict(zip(trained, self.average, strict=True))
 
     def _log(self, record: dict[str, Any]) -> None:
-        record = {"step": self.step, "seconds": round(self.seconds, 1)} | record
+        finite = {
+            k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)
+        }  # JSON has no NaN
+        record = {"step": self.step, "seconds": round(self.seconds, 1)} | finite
         with self.log_path.open("a") as file:
             file.write(json.dumps(record) + "\n")
         print(" ".join(f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in record.items()),
@@ -196,7 +199,13 @@ class Trainer:
     # -- the loop ---------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Train until the schedule ends; SIGINT and SIGTERM write a checkpoint and stop."""
+        """Train until the schedule ends.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After SIGINT or SIGTERM, when the step in hand is done and a checkpoint is written.
+        """
         stop = False
 
         def ask_to_stop(*_: Any) -> None:
@@ -212,8 +221,9 @@ class Trainer:
             for s, handler in handlers.items():
                 signal.signal(s, handler)
         self.save_checkpoint()
-        if not stop:
-            self._evaluate()
+        if stop:
+            raise KeyboardInterrupt
+        self._evaluate()
 
     def _loop(self, batches: Any, stopped: Callable[[], bool]) -> None:
         config = self.config
