@@ -373,6 +373,19 @@ def test_arena_is_reused() -> None:
     assert native.stats()["peak_bytes"] == larger["peak_bytes"]
 
 
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *CUSTOM])
+def test_nothing_depends_on_what_the_arena_held(name: str) -> None:
+    weights = custom(*CUSTOM[name]) if name in CUSTOM else random_weights(zoo.build(name))
+    native = engine.create(weights, threads=2)
+    for part in weights.config.parts:
+        arguments = inputs(weights.config, part, 30, 43)
+        first = native.run(part, **arguments)
+        for block in native._free:
+            block.fill(0xFF)  # NaN, as float32 and as float64
+        assert np.array_equal(native.run(part, **arguments), first)
+        assert np.isfinite(first).all()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_can_run() -> None:
     code = """
@@ -419,7 +432,7 @@ assert len(os.listdir("/proc/self/task")) == before
 
 
 def test_large_picture_stays_within_its_memory_bound() -> None:
-    """A 3000 x 2000 picture: an untiled run takes some 900 MB, tiles stay near the budget."""
+    """A 3000 x 2000 picture: an untiled run would take 770 MB, tiles stay near the budget."""
     resource = pytest.importorskip("resource", reason="no resource module on this system")
     del resource
     code = """
@@ -438,15 +451,15 @@ z = native.run("encoder", x)
 assert z.shape == (1, 250, 375, 4)
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 stats = native.stats()
-assert native._working_bytes(native._whole["encoder"], 2000, 3000) > 500e6
-assert stats["peak_bytes"] < 300e6, stats
+assert native._working_bytes(native._whole["encoder"], 2000, 3000) > 700e6
+assert stats["peak_bytes"] < 1.1 * engine.ARENA_BUDGET, stats
 print(grown)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True
     )
     kilobytes = int(done.stdout) // (1024 if sys.platform == "darwin" else 1)
-    assert kilobytes < 350_000
+    assert kilobytes < 500_000
 
 
 def test_thread_count_comes_from_the_environment(monkeypatch) -> None:

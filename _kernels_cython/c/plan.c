@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "plan.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -151,6 +152,7 @@ static void step_spectral(const work *w, const zn_step *s)
 {
     const zn_spectral *m = s->spectral;
     const int n = m->size;
+    const float least = s->relu ? 0 : -INFINITY;
     int begin, end;
     float *loaded = w->scratch;
     float *values = loaded + (s->load ? (s->width * s->in.pixel + 15) / 16 * 16 : 0);
@@ -173,7 +175,7 @@ static void step_spectral(const work *w, const zn_step *s)
             float *to = out + x * s->out.pixel;
             for (int i = 0; i < m->outputs; i++) {
                 float value = m->source[i] < 0 ? 0 : from[m->source[i]] * m->out_scale[i] + m->bias[i];
-                to[m->scatter[i]] = s->relu && !(value > 0) ? 0 : value;
+                to[m->scatter[i]] = value < least ? least : value;
             }
         }
         if (s->store)

@@ -34,7 +34,7 @@ from .geometry import Region, Stage
 __all__ = ["ARENA_BUDGET", "Engine", "OutputType", "TileOption"]
 
 #: Working memory in bytes above which ``tile="auto"`` cuts a picture into tiles.
-ARENA_BUDGET = 256 * 2**20
+ARENA_BUDGET = 384 * 2**20
 
 OutputType = Literal["float32", "uint8", "uint16"]
 TileOption = Literal["auto"] | int

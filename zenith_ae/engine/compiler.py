@@ -25,7 +25,7 @@ __all__ = ["compile_layers"]
 
 MAX_SEGMENTS = 64
 #: Pixels that a band of a Zenith block has at least, so that a product is worth its panels.
-BAND_PIXELS = 64
+BAND_PIXELS = 128
 GROUP_NORM_EPSILON = 1e-5
 
 Tap = tuple[int, int]
