@@ -64,11 +64,12 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
         raise click.UsageError("standard input (-) can be given only once")
     if STDIO in inputs and sys.stdin.isatty():
         raise click.UsageError("standard input (-) is a terminal; pipe a file into it")
-    whole_folder = any(os.path.isdir(i) for i in inputs)
+    # What may name several files goes into a folder, even where it happens to name only one.
+    collection = any(os.path.isdir(i) or _is_pattern(i) for i in inputs)
     found = [entry for i in inputs for entry in _expand(i, kind, output)]
     if output is None:
         output = STDIO if list(inputs) == [STDIO] else None
-    single = len(found) == 1 and not whole_folder
+    single = len(found) == 1 and not collection
     into_folder = (
         output is not None
         and output != STDIO
@@ -104,6 +105,10 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
     return jobs
 
 
+def _is_pattern(item: str) -> bool:
+    return glob.has_magic(item) and not os.path.lexists(item)
+
+
 def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, str, ZenithError | None]]:
     """(file, path below the folder that was given, error) of one argument."""
     if item == STDIO:
@@ -119,7 +124,7 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
                 "",
                 ImageError(f"{item}: no files to work on in this folder; they end in {_listing(kind)}"),
             )
-    elif not os.path.lexists(item) and glob.has_magic(item):
+    elif _is_pattern(item):
         matches = sorted(glob.glob(item, recursive=True))
         if not matches:
             yield item, "", ImageError(f"{item}: matches no file; check the pattern")

@@ -96,8 +96,11 @@ def info(file: str, as_json: bool) -> int:
         click.echo(json.dumps(facts))
     else:
         for key, value in facts.items():
-            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-            click.echo(f"{key.replace('_', ' '):<18}{text}")
+            if isinstance(value, dict):
+                value = [f"{name} {number}" for name, number in value.items()]
+            text = ", ".join(map(str, value)) if isinstance(value, list) else value
+            if text not in (None, ""):
+                click.echo(f"{key.replace('_', ' '):<18}{text}")
     return 0
 
 
@@ -156,7 +159,6 @@ def model_facts(file: str) -> dict[str, Any]:
 
     weights = load_weights(file)
     facts = {"file": file, **summary(weights.config)}
-    facts["gmacs_512"] = [f"{part} {value}" for part, value in facts["gmacs_512"].items()]
     own = {
         key: value
         for key, value in weights.metadata.items()

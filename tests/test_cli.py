@@ -70,6 +70,12 @@ def test_denoise_writes_beside_the_input_and_says_so(here, dn, capsys):
     assert err == ""
 
 
+def test_a_pattern_that_matches_one_file_still_fills_a_folder(here, dn):
+    picture("shots/a.png")
+    assert run(["denoise", "shots/*.png", "-o", "clean", *dn]) == 0
+    assert tree("clean") == ["a.denoised.png"]
+
+
 @pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif", "bmp", "PNG"])
 def test_the_suffix_stays(here, dn, suffix):
     picture(f"a.{suffix}")
