@@ -4,14 +4,17 @@ import os
 import subprocess
 import sys
 import threading
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zenith_ae import engine
 from zenith_ae._kernels import available_isas
-from zenith_ae.engine import base, cpus
+from zenith_ae.engine import base, cpus, geometry
 from zenith_ae.errors import ConfigError, ImageError, IsaError, LatentError
 from zenith_ae.models import zoo
 from zenith_ae.models.spec import (
@@ -29,6 +32,7 @@ from zenith_ae.models.spec import (
     SpectralLinear,
     Upsample,
     ZenithBlock,
+    out_scale,
     trace,
 )
 from zenith_ae.weights import Weights, load_weights
@@ -302,6 +306,29 @@ def test_python_threads_share_an_engine() -> None:
     assert not wrong
 
 
+@given(
+    st.sampled_from(["taesd", "zenith-taesd", "zenith-taesd-lite", "zenith-denoise", "conv-baseline"]),
+    st.integers(1, 700),
+    st.integers(1, 400),
+)
+def test_tiles_cover_the_output_once_and_stay_inside(architecture: str, size: int, pixels: int) -> None:
+    config = zoo.build(architecture)
+    for part, layers in config.parts.items():
+        (stage,) = geometry.split(part, layers, config.in_channels(part))
+        step = geometry.multiple(layers)
+        padded, wanted = -(-size // step) * step, geometry.output_size(layers, size)
+        side = geometry.tile_side(layers, pixels, Fraction(1))
+        assert side >= pixels and side % stage.alignment == 0
+        position = 0
+        for span in geometry.spans(layers, padded, wanted, side):
+            assert span.start == position < span.stop
+            assert 0 <= span.lo < span.hi <= padded and span.lo % stage.alignment == 0
+            assert span.skip == span.start - span.lo * out_scale(layers) >= 0
+            assert (span.hi - span.lo) * out_scale(layers) >= span.skip + span.stop - span.start
+            position = span.stop
+        assert position == wanted
+
+
 # --- formats and sizes ------------------------------------------------------------------------
 
 
@@ -339,6 +366,18 @@ def test_odd_sizes_are_padded_by_the_edge(device: str) -> None:
     whole = np.pad(x, ((0, 0), (0, 3), (0, 6), (0, 0)), mode="edge")
     assert run("encoder", x).shape == (1, 2, 3, 4)
     assert np.array_equal(run("encoder", x), run("encoder", whole))
+
+
+def test_byte_order_and_alignment_do_not_matter() -> None:
+    config = zoo.build("zenith-taesd-nano")
+    native = engine.create(random_weights(config))
+    for dtype in ("uint16", "float32"):
+        x = inputs(config, "encoder", 19, 23, dtype)["x"]
+        expected = native.run("encoder", x)
+        assert np.array_equal(native.run("encoder", x.astype(x.dtype.newbyteorder(">"))), expected)
+        shifted = np.frombuffer(b"\0" + x.tobytes(), x.dtype, offset=1).reshape(x.shape)
+        assert not shifted.flags.aligned
+        assert np.array_equal(native.run("encoder", shifted), expected)
 
 
 def test_batches_and_strided_inputs() -> None:
@@ -409,7 +448,8 @@ for _ in range(5):
     child = os.fork()
     if child == 0:
         fresh = engine.create(weights, threads=3)
-        os._exit(0 if all(np.array_equal(fresh.run("encoder", x), expected) for _ in range(3)) else 1)
+        same = [np.array_equal(e.run("encoder", x), expected) for e in (fresh, native, fresh, native)]
+        os._exit(0 if all(same) else 1)
     assert os.waitpid(child, 0)[1] == 0
 stop.set()
 worker.join()

@@ -139,12 +139,13 @@ class Engine(abc.ABC):
         if denoiser != (plane is not None):
             raise error(f"{part} {'needs a' if denoiser else 'takes no'} plane")
         if plane is not None:
-            plane = np.ascontiguousarray(plane)
+            plane = np.require(plane, requirements=["C_CONTIGUOUS", "ALIGNED"])
             if plane.shape != x.shape[:3] or plane.dtype != np.float32:
                 raise error(
                     f"plane must be float32 of shape {x.shape[:3]}, got {plane.dtype.name} {plane.shape}"
                 )
-        return np.ascontiguousarray(x), plane
+        native = x.dtype.newbyteorder("=")
+        return np.require(x, native, ["C_CONTIGUOUS", "ALIGNED"]), plane
 
     def _run_image(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -14,7 +16,7 @@ from ..weights import Weights
 from .base import Engine
 from .compiler import compile_layers
 from .cpus import default_threads
-from .geometry import Region, Stage, multiple
+from .geometry import Region, Stage, multiple, output_size
 from .packing import Packer
 
 try:
@@ -29,6 +31,19 @@ __all__ = ["NativeEngine"]
 
 #: Plans that an engine remembers; a tiled picture needs about nine sizes.
 PLANS = 32
+
+
+_engines: weakref.WeakSet[NativeEngine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A lock may be held by a thread that the child does not have."""
+    for engine in _engines:
+        engine._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class NativeEngine(Engine):
@@ -51,6 +66,7 @@ class NativeEngine(Engine):
         self._lock = threading.Lock()
         self._free: list[NDArray[np.uint8]] = []
         self._stats = {"arena_bytes": 0, "peak_bytes": 0, "allocations": 0, "reuses": 0}
+        _engines.add(self)
 
     def _plan(self, stage: Stage, height: int, width: int) -> Plan:
         """The plan of a stage for a padded input size."""
@@ -103,11 +119,12 @@ class NativeEngine(Engine):
                 return self._free.pop(min(fitting, key=lambda i: self._free[i].nbytes))
             if self._free:
                 self._stats["arena_bytes"] -= self._free.pop().nbytes
+        raw = np.empty(size + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        with self._lock:
             self._stats["allocations"] += 1
             self._stats["arena_bytes"] += size
             self._stats["peak_bytes"] = max(self._stats["peak_bytes"], self._stats["arena_bytes"])
-        raw = np.empty(size + 64, np.uint8)
-        start = -raw.ctypes.data % 64
         return raw[start : start + size]
 
     def _give(self, block: NDArray[np.uint8]) -> None:
@@ -128,11 +145,11 @@ class NativeEngine(Engine):
     ) -> list[tuple[str, float]]:
         stage = self._whole[part]
         x, plane = self._checked(part, x, plane)
+        height, width = x.shape[1:3]
         step = multiple(stage.layers)
-        plan = self._plan(stage, *(-(-size // step) * step for size in x.shape[1:3]))
-        target = np.empty(
-            self.run(part, x[:1], plane=None if plane is None else plane[:1]).shape[1:], np.float32
-        )
+        plan = self._plan(stage, -(-height // step) * step, -(-width // step) * step)
+        size = output_size(stage.layers, height), output_size(stage.layers, width)
+        target = np.empty((*size, stage.out_channels), np.float32)
         times = np.zeros(len(plan.labels) + 1)
         best = np.full(len(plan.labels), np.inf)
         arena = self._take(plan.arena_bytes)
