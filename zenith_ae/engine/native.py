@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingDependencyError
 from ..weights import Weights
 from .base import Engine
 from .compiler import compile_layers
@@ -23,7 +23,7 @@ try:
     from .._kernels import current_isa
     from .._kernels._plan import MAX_THREADS, Plan
 except ImportError as error:
-    raise ImportError(
+    raise MissingDependencyError(
         f"the compiled kernels of zenith-ae are missing ({error}); install with: pip install ."
     ) from error
 
