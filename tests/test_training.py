@@ -150,7 +150,7 @@ def test_teacher_latents_are_those_of_whole_pictures_and_are_kept(
 ) -> None:
     pool, weights, config = ImagePool([photos]), load_weights(teacher), steps(tmp_path, 1)
     latents = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
-    x = torch.from_numpy(pool.images[3]).permute(2, 0, 1)[None].float() / 255
+    x = torch.tensor(pool.images[3]).permute(2, 0, 1)[None].float() / 255
     wanted = distill.teacher_part(weights, "encoder")(x)[0].permute(1, 2, 0).numpy()
     np.testing.assert_allclose(latents[3], wanted, atol=2e-3)
     monkeypatch.setattr(distill, "teacher_part", None)  # a second encoding would fail now
