@@ -90,6 +90,16 @@ def test_resumed_training_equals_uninterrupted_training(photos, denoiser, tmp_pa
         np.testing.assert_array_equal(load_weights(parts).tensors[name], tensor)
 
 
+def test_one_part_can_be_trained_alone(photos, denoiser, tmp_path) -> None:
+    first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
+    second = restore.train_restoration(
+        denoiser, [str(photos)], steps(tmp_path / "b", 3), init=str(first), only="estimator"
+    )
+    before, after = load_weights(first).tensors, load_weights(second).tensors
+    for name in before:
+        assert np.array_equal(before[name], after[name]) == name.startswith("denoiser."), name
+
+
 def test_interrupted_training_keeps_its_work_and_says_so(photos, denoiser, tmp_path, monkeypatch) -> None:
     loop = restore.Trainer._loop
 

@@ -92,7 +92,8 @@ def train() -> None:
     "--model", default="zenith-denoise", show_default=True, help="Architecture (see `zenith-ae models`)."
 )
 @click.option("--name", help="Name of the result [default: the architecture's].")
-def denoise(model: str, name: str | None, **options: Any) -> None:
+@click.option("--only", type=click.Choice(["denoiser", "estimator"]), help="Train one part, keep the other.")
+def denoise(model: str, name: str | None, only: str | None, **options: Any) -> None:
     """Train a restoration model on clean pictures.
 
     \b
@@ -104,7 +105,7 @@ def denoise(model: str, name: str | None, **options: Any) -> None:
 
     path = train_restoration(
         zoo.build(model, name=name), list(options["data"]), config,
-        init=options["init"], resume=not options["fresh"],
+        init=options["init"], resume=not options["fresh"], only=only,
     )  # fmt: skip
     _finish(path)
 

@@ -80,6 +80,8 @@ class RestoreRecipe:
             if progress > 0.2:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
                 plane = torch.where(own, upsample_sigma(estimate.detach(), degraded.shape[2:]), sigma)
+        if not next(model["denoiser"].parameters()).requires_grad:
+            return loss, logs
         residual = model["denoiser"](
             torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
         )
@@ -137,6 +139,7 @@ def train_restoration(
     mixture: Mixture | None = None,
     init: str | None = None,
     resume: bool = True,
+    only: str | None = None,
 ) -> Path:
     """Train a denoiser; returns the weights file (``out/<name>.safetensors``).
 
@@ -148,6 +151,7 @@ def train_restoration(
     mixture : degradations, default `Mixture()`.
     init : weights file to start from.
     resume : continue from the folder's checkpoint if there is one.
+    only : train this part alone ("denoiser" or "estimator") and keep the other as it is.
     """
     if config.kind != "denoiser":
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
@@ -160,6 +164,10 @@ def train_restoration(
             p.mul_(0.1)
     if init:
         load_into(model, init)
+    if only:
+        if only not in model:
+            raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")
+        model.requires_grad_(False)[only].requires_grad_(True)
     recipe = RestoreRecipe(mixture or Mixture(), pool, train)
     path = train.out / f"{config.name}.safetensors"
 

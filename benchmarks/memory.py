@@ -1,0 +1,47 @@
+"""Peak resident memory on a large picture: ``python benchmarks/memory.py [--size 7680x4320]``.
+
+Each task runs in a process of its own on a picture of random noise, from array to array; the
+picture itself and the result are part of the number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+TASK = """
+import resource, sys, time
+import numpy as np
+import zenith_ae
+name, task, width, height = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+model = zenith_ae.load(name, device="cpu")
+rng = np.random.default_rng(0)
+if task == "decode":
+    value = rng.standard_normal((1, model.config.latent_channels, height // 8, width // 8), dtype=np.float32)
+else:
+    value = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+start = time.perf_counter()
+(model if task == "denoise" else getattr(model, task))(value)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "linux" else 1 << 30)
+print(f"{name:20}{task:10}{peak:8.2f} GiB{time.perf_counter() - start:8.1f} s")
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", default="7680x4320", metavar="WIDTHxHEIGHT")
+    parser.add_argument("--also", nargs="*", default=[], help="weights files of autoencoders to measure too")
+    options = parser.parse_args()
+    tasks = [("zenith-denoise", "denoise")]
+    for name in ["zenith-taef2-lite", "zenith-taef2-nano", *options.also]:
+        tasks += [(name, "encode"), (name, "decode")]
+    print(f"{options.size}")
+    for task in tasks:
+        subprocess.run([sys.executable, "-c", TASK, *task, *options.size.split("x")], check=True)
+
+
+if __name__ == "__main__":
+    main()
