@@ -1,0 +1,129 @@
+"""Promises of the weights that ship: they load, do what their cards say, and do not drift."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import zenith_ae
+from zenith_ae.metrics import psnr
+from zenith_ae.training.evaluate import evaluate_model
+from zenith_ae.weights import available_weights, load_weights
+
+ROOT = Path(__file__).parents[1]
+NAMES = ["zenith-denoise", "zenith-taef2-lite", "zenith-taef2-nano"]
+GOLDEN = Path(__file__).with_name("golden.json")
+
+
+def example(name: str) -> np.ndarray:
+    with Image.open(ROOT / "examples" / name) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def synthetic(height: int = 61, width: int = 83) -> np.ndarray:
+    """Gradients, edges and a fixed noise: float32 (H, W, 3) in [0, 1], the same everywhere."""
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    picture = np.stack([x / width, y / height, 0.5 + 0.5 * np.sin(0.5 * x) * np.cos(0.3 * y)], axis=2)
+    picture[20:40, 30:50] = (0.9, 0.1, 0.2)
+    noise = (np.arange(height * width * 3, dtype=np.uint64) * 2654435761 % 4294967296).astype(np.float64)
+    noise = noise.reshape(picture.shape) / 2**32 - 0.5
+    return np.clip(picture + 0.1 * noise, 0, 1).astype(np.float32)
+
+
+def outputs(name: str) -> dict[str, np.ndarray]:
+    """A few numbers of everything that a model does, on every 7th pixel of `synthetic`."""
+    model = zenith_ae.load(name, device="cpu")
+    picture = synthetic()
+    if isinstance(model, zenith_ae.Denoiser):
+        return {
+            "told": model(picture, sigma=20)[::7, ::7],
+            "auto": model(picture)[::7, ::7],
+            "sigma": model.estimate_sigma(picture)[::7, ::7],
+        }
+    z = model.encode(picture)
+    decoded = model.decode(z, output="float", size=picture.shape[:2])
+    return {"latents": z[0, ::4], "decoded": decoded[0, ::7, ::7]}
+
+
+def test_the_three_models_ship_with_their_cards() -> None:
+    assert sorted(available_weights()) == NAMES
+    for name in NAMES:
+        assert load_weights(name).config.name == name
+        card = (ROOT / "weights" / f"{name}.md").read_text()
+        assert load_weights(name).hash in card, "the card describes other weights"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_the_recorded_ones(name: str) -> None:
+    """After new weights: ``python tests/test_shipped.py`` records them again."""
+    recorded = json.loads(GOLDEN.read_text())[name]
+    assert recorded["hash"] == load_weights(name).hash, "new weights: record the outputs again"
+    for key, value in outputs(name).items():
+        wanted = np.array(recorded[key], np.float32).reshape(value.shape)
+        tolerance = 0.05 if key == "sigma" else 2e-3
+        np.testing.assert_allclose(value, wanted, atol=tolerance, err_msg=f"{name}: {key}")
+
+
+def test_the_readme_example_gets_much_cleaner() -> None:
+    noisy, clean = example("cat.png"), example("cat.clean.png")
+    denoised = zenith_ae.load("zenith-denoise")(noisy)
+    assert psnr(denoised, clean) > psnr(noisy, clean) + 6
+
+
+def test_a_clean_picture_stays_clean() -> None:
+    clean = example("cat.clean.png")
+    assert psnr(zenith_ae.load("zenith-denoise")(clean), clean) > 36
+
+
+def test_grey_pictures_are_denoised_as_well_as_coloured_ones() -> None:
+    clean = np.asarray(Image.fromarray(example("cat.clean.png")).convert("L"), np.float32) / 255
+    noisy = clean + 25 / 255 * np.random.default_rng(0).standard_normal(clean.shape).astype(np.float32)
+    denoised = zenith_ae.load("zenith-denoise")(noisy, sigma=25)
+    assert psnr(np.clip(denoised, 0, 1), clean) > psnr(noisy, clean) + 7
+
+
+@pytest.mark.parametrize(("name", "limit"), [("zenith-taef2-lite", 1.2), ("zenith-taef2-nano", 1.4)])
+def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str, limit: float) -> None:
+    """Nano computes each 8 x 8 cell of the picture by itself at the end, and its card says so."""
+    picture = example("cat.clean.png")
+    out = zenith_ae.load(name).roundtrip(picture)
+    assert out.shape == picture.shape
+    error = out.astype(float) - picture
+    assert np.abs(error.mean(axis=(0, 1))).max() < 1.5  # of 255
+    assert psnr(out, picture) > 27
+    # Steps across the borders of 8 x 8 cells are no larger than elsewhere.
+    for axis in (0, 1):
+        steps = np.abs(np.diff(error, axis=axis)).mean(axis=(1 - axis, 2))
+        phases = np.array([steps[(p - 1) % 8 :: 8].mean() for p in range(8)])
+        assert phases[0] < limit * np.median(phases)
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "floor"),
+    [
+        ("zenith-denoise", "sigma 25", 30.6),
+        ("zenith-denoise", "sigma 25, auto", 30.5),
+        ("zenith-taef2-lite", "round trip", 27.5),
+        ("zenith-taef2-nano", "round trip", 25.5),
+    ],
+)
+def test_quality_on_cbsd68(shared: Path, name: str, case: str, floor: float) -> None:
+    """The first six pictures, a little below what was measured on them."""
+    result = evaluate_model(zenith_ae.load(name), shared / "data" / "eval_cbsd68.tar", sigmas=(25,), limit=6)
+    assert result["mean"][case]["psnr"] > floor
+
+
+def record() -> None:
+    golden = {}
+    for name in NAMES:
+        values = {key: np.round(value, 4).ravel().tolist() for key, value in outputs(name).items()}
+        golden[name] = {"hash": load_weights(name).hash} | values
+    GOLDEN.write_text(json.dumps(golden) + "\n")
+
+
+if __name__ == "__main__":
+    record()
