@@ -86,6 +86,17 @@ def test_grey_pictures_are_denoised_as_well_as_coloured_ones() -> None:
     assert psnr(np.clip(denoised, 0, 1), clean) > psnr(noisy, clean) + 7
 
 
+@pytest.mark.parametrize("sigma", [25, "auto"])
+@pytest.mark.parametrize(("height", "width"), [(65, 96), (100, 81), (96, 127)])
+def test_noise_goes_at_the_borders_of_any_size_too(height: int, width: int, sigma) -> None:
+    rng = np.random.default_rng(0)
+    noise = 25 / 255 * rng.standard_normal((4, height, width, 3), dtype=np.float32)
+    error = zenith_ae.load("zenith-denoise")(0.5 + noise, sigma=sigma) - 0.5
+    inside = np.sqrt((error[:, 16:-16, 16:-16] ** 2).mean())
+    for border in (error[:, -4:], error[:, :, -4:], error[:, :4], error[:, :, :4]):
+        assert np.sqrt((border**2).mean()) < 2 * inside + 1 / 255
+
+
 @pytest.mark.parametrize(("name", "limit"), [("zenith-taef2-lite", 1.2), ("zenith-taef2-nano", 1.4)])
 def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str, limit: float) -> None:
     """Nano computes each 8 x 8 cell of the picture by itself at the end, and its card says so."""
