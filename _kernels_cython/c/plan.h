@@ -1,6 +1,6 @@
 /* A plan: the steps of a network for one input size, run wholly in C.
  *
- * The compiler (zenith_ae/engine/compile.py) decides everything: which layers share a step, where
+ * The compiler (zenith_ae/engine/compiler.py) decides everything: which layers share a step, where
  * each activation lies in the arena, how weights are packed. What is left here is to walk the
  * steps, each on all threads of a team with a barrier behind it, and to call kernels row by row.
  * How rows are shared out never changes a bit of the result.

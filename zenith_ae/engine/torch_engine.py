@@ -17,7 +17,7 @@ try:
     import torch
     import torch.nn.functional as F
 
-    from ..models.modules import Network, build_module
+    from ..models.modules import Network, build_module, frozen_module
 except ImportError:
     raise MissingDependencyError(
         "the torch engine needs torch: pip install 'zenith-ae[torch]', or use device='cpu'"
@@ -45,11 +45,8 @@ class TorchEngine(Engine):
         self.device = f"torch {device}"
         self.threads = torch.get_num_threads()
         self._modules: dict[tuple[str, int], Network] = {}
-        for part, layers in weights.config.parts.items():
-            module = build_module(layers, weights.config.in_channels(part))
-            state = {name: torch.from_numpy(t.copy()) for name, t in weights.part(part).items()}
-            module.load_state_dict(state)
-            self._modules[part, -1] = module.eval().requires_grad_(False).to(self._device)
+        for part in weights.config.parts:
+            self._modules[part, -1] = frozen_module(weights, part).to(self._device)
 
     def _working_bytes(self, stage: Stage, height: int, width: int) -> int:
         # Input, output and two intermediate results of the widest layer are alive at once.

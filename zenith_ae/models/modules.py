@@ -6,6 +6,8 @@ keys ``{layer index}.{parameter}``, the names that `ModelConfig.params` stores.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +16,10 @@ from . import spec
 from .spec import Layers
 from .wht import hadamard, wht_mix, wht_mix_separable
 
-__all__ = ["Network", "build_module"]
+if TYPE_CHECKING:
+    from ..weights import Weights
+
+__all__ = ["Network", "build_module", "frozen_module"]
 
 
 class Linear(nn.Module):
@@ -198,3 +203,10 @@ def build_module(layers: Layers, in_channels: int) -> Network:
         If the layers do not fit together or the first one not ``in_channels``.
     """
     return Network(layers, in_channels)
+
+
+def frozen_module(weights: Weights, part: str) -> Network:
+    """A part of a model with its weights, in evaluation mode and without gradients."""
+    module = build_module(weights.config.parts[part], weights.config.in_channels(part))
+    module.load_state_dict({name: torch.from_numpy(t.copy()) for name, t in weights.part(part).items()})
+    return module.eval().requires_grad_(False)

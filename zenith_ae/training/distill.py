@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, ImageError, WeightsError
-from ..models.modules import Network, build_module
+from ..models.modules import Network, frozen_module
 from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
 from .data import ImagePool
 from .restore import build_modules, load_into, save_model
-from .trainer import TrainConfig, Trainer, to_tensor
+from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["DistillRecipe", "teacher_latents", "teacher_part", "train_distillation"]
 
@@ -37,12 +37,7 @@ def teacher_part(weights: Weights, part: str) -> Network:
     """The teacher's ``encoder`` or ``decoder`` as a frozen torch module."""
     if part not in weights.config.parts:
         raise WeightsError(f"the teacher {weights.config.name} has no {part}")
-    module = build_module(weights.config.parts[part], weights.config.in_channels(part))
-    prefix = f"{part}."
-    module.load_state_dict(
-        {k[len(prefix) :]: torch.from_numpy(v) for k, v in weights.tensors.items() if k.startswith(prefix)}
-    )
-    return module.eval().requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return frozen_module(weights, part).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: TrainConfig) -> list[np.ndarray]:
@@ -134,9 +129,6 @@ class DistillRecipe:
 def _validate(pool: ImagePool, latents: list[np.ndarray]) -> Any:
     """Whole pictures: own round trip, the decoder on the teacher's latents, latent error."""
 
-    def score(out: Tensor, target: Tensor) -> float:
-        return -10 * float(((out.float().clamp(0, 1) - target) ** 2).mean().log10())
-
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
         device = next(model.parameters()).device
@@ -146,8 +138,8 @@ def _validate(pool: ImagePool, latents: list[np.ndarray]) -> Any:
             x = to_tensor(picture[None, :h, :w], device)
             z = to_tensor(latent[None].astype(np.float32), device)
             own = model["encoder"](x)
-            pair.append(score(model["decoder"](own), x))
-            decoder.append(score(model["decoder"](z), x))
+            pair.append(psnr(model["decoder"](own), x))
+            decoder.append(psnr(model["decoder"](z), x))
             error.append(float(((own - z) ** 2).mean()))
         return {"psnr": float(np.mean(pair)), "psnr_teacher_latents": float(np.mean(decoder)),
                 "latent_mse": float(np.mean(error))}  # fmt: skip

@@ -19,7 +19,7 @@ from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, random_crops
 from .degradations import Mixture
-from .trainer import TrainConfig, Trainer, to_tensor
+from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "train_restoration"]
 
@@ -124,8 +124,8 @@ def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[st
             if "estimator" in model:
                 planes.append((blind, upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])))
             for scores, plane in planes:
-                out = (noisy + model["denoiser"](torch.cat([noisy, plane], 1)).float()).clamp(0, 1)
-                scores.append(-10 * float(((out - target) ** 2).mean().log10()))
+                out = noisy + model["denoiser"](torch.cat([noisy, plane], 1)).float()
+                scores.append(psnr(out, target))
         result = {"psnr": float(np.mean(told))}
         return result | ({"psnr_auto": float(np.mean(blind))} if blind else {})
 

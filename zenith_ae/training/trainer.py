@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from .data import Prefetcher
 
-__all__ = ["TrainConfig", "Trainer", "to_tensor"]
+__all__ = ["TrainConfig", "Trainer", "psnr", "to_tensor"]
 
 
 @dataclass
@@ -66,6 +66,11 @@ def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tenso
     """uint8 or float NHWC array -> float32 NCHW tensor in [0, 1], channels last in memory."""
     x = torch.from_numpy(np.require(pictures, requirements=["C", "W"])).to(device).permute(0, 3, 1, 2)
     return x.float().div_(255) if x.dtype == torch.uint8 else x.float()
+
+
+def psnr(out: Tensor, target: Tensor) -> float:
+    """PSNR in dB of an output clipped to [0, 1], over everything in the batch."""
+    return -10 * float(((out.float().clamp(0, 1) - target) ** 2).mean().log10())
 
 
 def _keep_freed_memory() -> None:
