@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zenith_ae.engine.geometry import multiple
 from zenith_ae.errors import ConfigError
 from zenith_ae.models import spec, zoo
 from zenith_ae.models.spec import (
@@ -117,7 +118,7 @@ def test_required_input_covers_every_pixel_that_matters(name: str, part: str) ->
     torch.manual_seed(0)
     module = build_module(layers, config.in_channels(part))
     scale = spec.out_scale(layers)
-    height, width = (384, 8) if scale <= 1 else (48, 1)
+    height, width = (768, multiple(layers)) if scale <= 1 else (48, 1)
     x = torch.rand(1, config.in_channels(part), height, width, requires_grad=True)
     y = module(x)
     lo = y.shape[2] // 2

@@ -386,10 +386,11 @@ def test_local_rms_is_the_mean_over_the_window(h: int, w: int, seed: int) -> Non
 
 @pytest.mark.parametrize("kind", Mixture.KINDS)
 def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> None:
-    only = Mixture(grey=0.0, **({k: 0.0 for k in Mixture.KINDS} | {kind: 1.0}))  # type: ignore[arg-type]
+    only = Mixture(grey=0.0, soft=0.0, **({k: 0.0 for k in Mixture.KINDS} | {kind: 1.0}))  # type: ignore[arg-type]
     batch = (smooth(6) * 255).round().astype(np.uint8)
-    degraded, clean, sigma = only.sample(batch, rng(4))
+    degraded, clean, sigma, white = only.sample(batch, rng(4))
     np.testing.assert_array_equal((clean * 255).round(), batch)
+    assert (white == (kind == "gaussian")).all()
     assert degraded.shape == clean.shape == (*sigma.shape, 3)
     assert degraded.dtype == clean.dtype == sigma.dtype == np.float32
     assert np.isfinite(degraded).all()
@@ -403,11 +404,28 @@ def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> 
         assert rms.max() < 20 / 255
 
 
+def test_soft_camera_pictures_are_enlarged_parts_and_their_noise_is_not() -> None:
+    batch = np.stack([textured(64, 64, seed) for seed in range(4)])
+    camera = Mixture(**{k: float(k == "camera") for k in Mixture.KINDS}, grey=0.0, soft=1.0)
+    _, soft, _, white = camera.sample(batch, rng(3))
+    assert not white.any()
+
+    def roughness(x: np.ndarray) -> float:
+        return float(np.abs(np.diff(x, axis=2)).mean())
+
+    assert roughness(soft) < 0.8 * roughness(batch / 255)
+    picture = (smooth(1)[0] * 255).astype(np.uint8)
+    np.testing.assert_array_equal(degradations.enlarge(picture, rng(), 1.0), picture)
+    big = degradations.enlarge(picture, rng(), 1e6)  # one pixel, everywhere
+    assert big.shape == picture.shape
+    assert np.ptp(big, axis=(0, 1)).max() == 0
+
+
 def test_grey_pictures_have_one_noise_in_all_channels() -> None:
     batch = np.stack([textured(32, 32, seed) for seed in range(6)])
     for kind in ("gaussian", "camera", "salt_and_pepper"):
         only = {k: float(k == kind) for k in Mixture.KINDS}
-        degraded, clean, sigma = Mixture(**only, grey=1.0).sample(batch, rng(5))
+        degraded, clean, sigma, _ = Mixture(**only, grey=1.0).sample(batch, rng(5))
         for pictures in (degraded, clean):
             assert np.ptp(pictures, axis=3).max() == 0
         if kind != "gaussian":

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .batches import as_batch, colour_groups, from_rgb, is_tensor, tensor_like, to_rgb
 from .engine import Engine, create
+from .engine.geometry import multiple
 from .errors import ConfigError, LatentError
 from .latents import check_latents
 from .models.spec import ModelConfig
@@ -31,8 +32,6 @@ SIGMA_UNIT = 25 / 255
 SIGMA_LIMIT = 3.0
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
-# Pixels along an axis of a cell of the coarsest level of a denoiser, and of an estimate.
-_CELL = 8
 # Rows at once where float copies of a whole picture would be large.
 _BAND = 128
 
@@ -258,13 +257,14 @@ class Denoiser(_Pipeline):
         maps = self.sigma_maps(batch.pixels, batch.layout)
         return maps[0] if np.ndim(image) < 4 else maps
 
-    def _continued(self, pixels: NDArray) -> NDArray:
-        """(N, H, W, ...) continued by reflection to whole cells of the coarsest level.
+    def _continued(self, pixels: NDArray, part: str) -> NDArray:
+        """(N, H, W, ...) continued by reflection to whole cells of the part's coarsest level.
 
         The engine would repeat the last row and column; repeated noise is a streak, which looks
         like content to the network.
         """
-        below, right = (-n % _CELL for n in pixels.shape[1:3])
+        cell = multiple(self.config.parts[part])
+        below, right = (-n % cell for n in pixels.shape[1:3])
         if not (below or right):
             return pixels
         return np.pad(pixels, [(0, 0), (0, below), (0, right)] + [(0, 0)] * (pixels.ndim - 3), mode="reflect")
@@ -274,7 +274,7 @@ class Denoiser(_Pipeline):
         if "estimator" not in self.config.parts:
             raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
         rgb = to_rgb(pixels, layout)
-        coarse = self.engine.run("estimator", self._continued(rgb), tile=tile)[..., 0]
+        coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile)[..., 0]
         coarse = np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
         return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
 
@@ -306,7 +306,7 @@ class Denoiser(_Pipeline):
                     colour = 255 - colour
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
                 plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
-                rgb, plane = self._continued(rgb), self._continued(plane)
+                rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
                 residual = self.engine.run("denoiser", rgb, plane=plane, tile=tile)[:, :height, :width]
                 del rgb, plane  # for a large picture these are hundreds of megabytes
                 _add(out[part, ..., channels], residual, -strength if inverted else strength)

@@ -156,7 +156,11 @@ def zenith_taesd_spectral(name: str, latent_channels: int) -> ModelConfig:
 
 
 def zenith_denoise(name: str, latent_channels: int = 0) -> ModelConfig:
-    """U-net of Zenith blocks on unshuffled pixels, and a small noise estimator at 1/8."""
+    """U-net of Zenith blocks on unshuffled pixels, and a small noise estimator at 1/8 to 1/32.
+
+    Where a picture is busy only its calmer surroundings tell how noisy it is, so the estimator
+    sees several hundred pixels.
+    """
     a, b, c = 48, 96, 192
     denoiser: Layers = (
         PixelUnshuffle(2), Linear(16, a), *zenith(a, a, 2, spectral_every=2), Keep("half"),
@@ -167,8 +171,12 @@ def zenith_denoise(name: str, latent_channels: int = 0) -> ModelConfig:
         Linear(a, 12), PixelShuffle(2),
     )  # fmt: skip
     estimator: Layers = (
-        PixelUnshuffle(8), Linear(192, 96), Relu(), *zenith(96, 96, 3, spectral_every=3, tile=4),
-        Linear(96, 1),
+        PixelUnshuffle(8), Linear(192, b), Relu(), *zenith(b, b, 2), Keep("eighth"),
+        PixelUnshuffle(2), Linear(4 * b, b), *zenith(b, b, 2), Keep("sixteenth"),
+        PixelUnshuffle(2), Linear(4 * b, b), *zenith(b, b, 3, spectral_every=3, tile=4),
+        Linear(b, 4 * b), PixelShuffle(2), Add("sixteenth"), *zenith(b, b, 1),
+        Linear(b, 4 * b), PixelShuffle(2), Add("eighth"), *zenith(b, b, 1),
+        Linear(b, 1),
     )  # fmt: skip
     return ModelConfig(
         name, "denoiser", {"denoiser": denoiser, "estimator": estimator}, 0,

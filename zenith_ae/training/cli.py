@@ -27,7 +27,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--minutes", type=minutes, help="Length in minutes of training."),
         click.option("--batch", type=positive, help="Crops a step."),
         click.option("--crop", type=click.IntRange(32), default=128, show_default=True,
-                     help="Side of a crop in pixels, a multiple of 8."),
+                     help="Side of a crop in pixels, a multiple of 8 (zenith-denoise: of 32)."),
         click.option("--lr", type=float, default=2e-3, show_default=True, help="Peak learning rate."),
         click.option("--warmup", type=int, default=200, show_default=True, help="Steps of warm-up."),
         click.option("--ema", type=float, default=0.999, show_default=True,

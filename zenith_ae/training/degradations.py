@@ -24,6 +24,7 @@ __all__ = [
     "Mixture",
     "blur",
     "camera",
+    "enlarge",
     "from_linear",
     "gaussian",
     "jpeg",
@@ -80,6 +81,20 @@ def smooth_map(rng: np.random.Generator, height: int, width: int, low: float, hi
 def _interpolation(length: int, knots: int) -> np.ndarray:
     position = np.linspace(0, knots - 1, length, dtype=np.float32)
     return np.maximum(0, 1 - np.abs(position[:, None] - np.arange(knots, dtype=np.float32)))
+
+
+def enlarge(picture: np.ndarray, rng: np.random.Generator, factor: float) -> np.ndarray:
+    """A random part of a uint8 (H, W, 3) picture, enlarged to its size by ``factor`` >= 1.
+
+    At the pixels of a camera pictures are soft: the lens, the antialiasing filter and the mosaic
+    resolve less than the sensor samples. Pictures that were reduced for the web are sharp, and
+    next to their texture a camera's mottled noise looks like more of it.
+    """
+    height, width = picture.shape[:2]
+    h, w = max(1, round(height / factor)), max(1, round(width / factor))
+    top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
+    part = Image.fromarray(picture[top : top + h, left : left + w])
+    return np.asarray(part.resize((width, height), Image.Resampling.BICUBIC))
 
 
 def gaussian(clean: np.ndarray, rng: np.random.Generator, sigma: float | np.ndarray) -> Pair:
@@ -305,6 +320,8 @@ class Mixture:
     clipped: float = 0.15  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
+    soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do
+    enlarged: Range = (1.2, 3.0)  # by this factor, log-uniform
     photon_gain: Range = (5e-4, 3e-2)  # log-uniform
     read_noise: Range = (5e-4, 1.5e-2)  # log-uniform
     shot_fraction: Range = (0.005, 0.1)
@@ -326,7 +343,7 @@ class Mixture:
 
     def sample(
         self, batch: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Degrade each picture of a batch in its own way.
 
         Parameters
@@ -336,16 +353,24 @@ class Mixture:
 
         Returns
         -------
-        (degraded, clean, sigma)
-            float32 (N, H, W, 3), (N, H, W, 3) in [0, 1], and (N, H, W) in units of [0, 1].
+        (degraded, clean, sigma, white)
+            float32 (N, H, W, 3), (N, H, W, 3) in [0, 1], and (N, H, W) in units of [0, 1]; and
+            bool (N,): the noise is white and Gaussian, the kind whose level people know.
         """
+        kinds = self.draw(rng, len(batch))
+        soft = [kind == "camera" and rng.random() < self.soft for kind in kinds]
+        batch = np.stack(
+            [
+                enlarge(picture, rng, _log_uniform(rng, self.enlarged)) if enlarging else picture
+                for picture, enlarging in zip(batch, soft, strict=True)
+            ]
+        )
         clean = batch.astype(np.float32)
         clean *= np.float32(1 / 255)
         grey = np.flatnonzero(rng.random(len(clean)) < self.grey)
         clean[grey] = (clean[grey] @ LUMA)[..., None]
         degraded = np.empty_like(clean)
         sigma = np.empty(clean.shape[:3], np.float32)
-        kinds = self.draw(rng, len(clean))
         plain = [k for k, kind in enumerate(kinds) if kind == "gaussian"]
         if plain:
             degraded[plain], sigma[plain] = self._gaussian(clean[plain], rng)
@@ -363,7 +388,7 @@ class Mixture:
             degraded[k] = degraded[k, ..., 1:2]
             if kinds[k] != "gaussian":
                 sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
-        return degraded, clean, sigma
+        return degraded, clean, sigma, np.array([kind == "gaussian" for kind in kinds])
 
     def _gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         n, height, width, _ = clean.shape

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import lcm
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..engine.geometry import multiple
 from ..errors import ConfigError
 from ..models.modules import build_module
 from ..models.spec import ModelConfig
@@ -49,19 +51,28 @@ class RestoreRecipe:
 
     The denoiser minimises the absolute error of picture + residual. The estimator minimises the
     error of the logarithm of the local noise level. After a fifth of the training, part of the
-    pictures is denoised at the *estimated* level, so that automatic mode meets what it was trained
-    for.
+    pictures is denoised at the *estimated* level, and the estimator learns from the outcome too:
+    automatic mode is trained as a whole. Few pictures with white noise are, whose level people
+    know, and most others, whose level nobody does. Some are told too high a level, which people
+    try for a stronger effect and which must do no harm.
     """
 
     mixture: Mixture
     pool: ImagePool
     config: TrainConfig
-    estimated: float = 0.25
+    estimated: float = 0.2  # share of the pictures with white noise at their estimated level
+    estimated_other: float = 0.6  # and of the others
+    overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
+
+    MOST_OVERSTATED: ClassVar[float] = 2.5
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         clean = random_crops(self.pool, rng, self.config.batch, self.config.crop, scale_probability=0.3)
-        degraded, target, sigma = self.mixture.sample(clean, rng)
-        return degraded, target, sigma, rng.random(len(clean)) < self.estimated
+        degraded, target, sigma, white = self.mixture.sample(clean, rng)
+        n = len(clean)
+        estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
+        factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
+        return degraded, target, sigma, estimated, factor.astype(np.float32)
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -70,7 +81,7 @@ class RestoreRecipe:
         sigma = torch.from_numpy(batch[2]).to(device)[:, None]
         logs: dict[str, float] = {}
         loss = torch.zeros((), device=device)
-        plane = sigma
+        plane = sigma * torch.from_numpy(batch[4]).to(device)[:, None, None, None]
         if "estimator" in model:
             estimate = model["estimator"](degraded).float()
             wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
@@ -79,7 +90,7 @@ class RestoreRecipe:
             logs["estimation"] = float(estimation.detach())
             if progress > 0.2:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
-                plane = torch.where(own, upsample_sigma(estimate.detach(), degraded.shape[2:]), sigma)
+                plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
         if not next(model["denoiser"].parameters()).requires_grad:
             return loss, logs
         residual = model["denoiser"](
@@ -103,20 +114,27 @@ def upsample_sigma(estimate: Tensor, size: torch.Size | tuple[int, ...]) -> Tens
     return whole[:, :, : size[0], : size[1]]
 
 
-def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[str, float]]:
-    """PSNR of centre crops of the validation pictures at sigma 25, told and estimated."""
+def _centre(picture: np.ndarray, size: int, unit: int) -> np.ndarray:
+    """The middle of a picture, at most ``size`` each way, continued by reflection to whole units."""
+    h, w = (min(n, size) for n in picture.shape[:2])
+    top, left = (picture.shape[0] - h) // 2, (picture.shape[1] - w) // 2
+    middle = picture[top : top + h, left : left + w]
+    return np.pad(middle, [(0, -h % unit), (0, -w % unit), (0, 0)], mode="reflect")
+
+
+def _validate(validation: ImagePool, seed: int, unit: int) -> Callable[[nn.Module], dict[str, float]]:
+    """PSNR of centre crops of the validation pictures: sigma 25, told and estimated; camera noise."""
+    camera = Mixture(**({kind: 0.0 for kind in Mixture.KINDS} | {"camera": 1.0}))  # type: ignore[arg-type]
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
         device = next(model.parameters()).device
         told: list[float] = []
         blind: list[float] = []
+        gain: list[float] = []
         for i, picture in enumerate(validation.images):
-            h, w = (min(n, 256) // 8 * 8 for n in picture.shape[:2])
-            if not h * w:  # smaller than a cell of the deepest level
-                continue
-            top, left = (picture.shape[0] - h) // 2, (picture.shape[1] - w) // 2
-            clean = picture[top : top + h, left : left + w].astype(np.float32) / 255
+            centre = _centre(picture, 256, unit)
+            clean = centre.astype(np.float32) / 255
             noise = np.random.default_rng((seed, i)).standard_normal(clean.shape, dtype=np.float32)
             noisy = to_tensor((clean + noise * SIGMA_UNIT)[None], device)
             target = to_tensor(clean[None], device)
@@ -124,10 +142,22 @@ def _validate(validation: ImagePool, seed: int) -> Callable[[nn.Module], dict[st
             if "estimator" in model:
                 planes.append((blind, upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])))
             for scores, plane in planes:
-                out = noisy + model["denoiser"](torch.cat([noisy, plane], 1)).float()
-                scores.append(psnr(out, target))
+                scores.append(psnr(restored(model, noisy, plane), target))
+            if "estimator" in model:
+                for k in range(4):  # the kinds of noise differ more than the pictures do
+                    noisy, target = (
+                        to_tensor(x, device)
+                        for x in camera.sample(centre[None], np.random.default_rng((seed, i, k)))[:2]
+                    )
+                    plane = upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])
+                    gain.append(psnr(restored(model, noisy, plane), target) - psnr(noisy, target))
         result = {"psnr": float(np.mean(told))}
-        return result | ({"psnr_auto": float(np.mean(blind))} if blind else {})
+        if blind:
+            result |= {"psnr_auto": float(np.mean(blind)), "camera_gain": float(np.mean(gain))}
+        return result
+
+    def restored(model: nn.ModuleDict, noisy: Tensor, plane: Tensor) -> Tensor:
+        return noisy + model["denoiser"](torch.cat([noisy, plane], 1)).float()
 
     return evaluate
 
@@ -155,6 +185,9 @@ def train_restoration(
     """
     if config.kind != "denoiser":
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
+    unit = lcm(*(multiple(layers) for layers in config.parts.values()))
+    if train.crop % unit:
+        raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     torch.manual_seed(train.seed)
     pool, validation = ImagePool([Path(source) for source in data]).split(validation=16, seed=0)
     model = build_modules(config)
@@ -174,7 +207,9 @@ def train_restoration(
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata)
 
-    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, _validate(validation, train.seed))
+    trainer = Trainer(
+        model, recipe.make_batch, recipe.loss, train, export, _validate(validation, train.seed, unit)
+    )
     if resume:
         trainer.load_checkpoint()
     trainer.run()
