@@ -2,8 +2,9 @@
 
 Inputs are files, folders (searched recursively), glob patterns, or ``-`` for standard input. An
 output is named after its input (``stem.denoised.png``) and lies beside it, or below ``-o DIR`` at
-the same place as below the input folder; ``-o FILE`` names the output of a single input, ``-o -``
-is standard output.
+the same place as below the input folder or below the part of a pattern that names one;
+``-o FILE`` names the output of a single input, ``-o -`` is standard output. What a command made
+itself is no input of a folder or a pattern.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any, TextIO
 import click
 
 from zenith_ae.errors import ImageError, OutputError, ZenithError
+from zenith_ae.files import is_result
 
-__all__ = ["STDIO", "Job", "Reporter", "plan", "run_jobs"]
+__all__ = ["STDIO", "Job", "Kind", "Reporter", "is_done", "plan", "run_jobs"]
 
 STDIO = "-"
 
@@ -44,12 +46,12 @@ class Kind:
     ----------
     suffixes : endings of the files that it takes from a folder.
     rename : input name -> default output name.
-    made : tells names that the command itself made, which it leaves out in folders.
+    writes : endings of the files that it can write.
     """
 
     suffixes: frozenset[str]
     rename: Callable[[str], str]
-    made: Callable[[str], bool] = lambda name: False
+    writes: frozenset[str]
 
 
 def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
@@ -82,6 +84,18 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
             raise click.UsageError("standard output is a terminal; redirect it or give -o FILE")
     if into_folder and os.path.isfile(str(output)):
         raise click.UsageError(f"-o {output} is a file, but there are several inputs; give a folder")
+    if into_folder and not os.path.isdir(str(output)) and _ending(str(output)) in kind.writes:
+        raise click.UsageError(
+            f"-o {output} names one file, but there are several inputs; "
+            f"for a folder of that name give {output}/"
+        )
+    if output not in (None, STDIO) and not into_folder and not os.path.exists(str(output)):
+        if not _ending(str(output)):
+            raise click.UsageError(
+                f"-o {output} has no ending that tells the format; for a folder of that name give {output}/"
+            )
+        if _ending(str(output)) not in kind.writes:
+            raise click.UsageError(f"-o {output}: this is written as {' '.join(sorted(kind.writes))}")
     jobs: list[Job] = []
     owners: dict[str, str] = {}
     for source, relative, error in found:
@@ -109,6 +123,18 @@ def _is_pattern(item: str) -> bool:
     return glob.has_magic(item) and not os.path.lexists(item)
 
 
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def _root(pattern: str) -> str:
+    """The folders of a pattern before the first part with a wildcard."""
+    folders = os.path.dirname(pattern)
+    while glob.has_magic(folders):
+        folders = os.path.dirname(folders)
+    return folders
+
+
 def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, str, ZenithError | None]]:
     """(file, path below the folder that was given, error) of one argument."""
     if item == STDIO:
@@ -126,10 +152,13 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
             )
     elif _is_pattern(item):
         matches = sorted(glob.glob(item, recursive=True))
-        if not matches:
-            yield item, "", ImageError(f"{item}: matches no file; check the pattern")
-        for match in matches:
-            yield from _expand(match, kind, output)
+        found = [f for m in matches for f in (_walk(m, kind, output) if os.path.isdir(m) else [m])]
+        wanted = dict.fromkeys(file for file in found if not is_result(file))
+        if not wanted:
+            only = "matches only results of this program" if found else "matches no file"
+            yield item, "", ImageError(f"{item}: {only}; check the pattern")
+        for file in wanted:
+            yield file, os.path.relpath(file, _root(item) or "."), None
     elif not os.path.exists(item):
         yield item, "", ImageError(f"{item}: no such file; check the path")
     else:
@@ -143,7 +172,7 @@ def _walk(folder: str, kind: Kind, output: str | None) -> Iterator[str]:
             f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
         )
         for file in sorted(files):
-            wanted = file.lower().endswith(tuple(kind.suffixes)) and not kind.made(file)
+            wanted = file.lower().endswith(tuple(kind.suffixes)) and not is_result(file)
             if wanted and not file.startswith("."):
                 yield os.path.join(root, file)
 
@@ -159,6 +188,11 @@ def _target(source: str, relative: str, output: str | None, into_folder: bool, k
     if into_folder:
         return os.path.join(str(output), folder, kind.rename(name))
     return os.path.join(os.path.dirname(source), kind.rename(name)) if source != STDIO else kind.rename(name)
+
+
+def is_done(job: Job) -> bool:
+    """Whether the output exists; a device or a pipe never does."""
+    return job.output != STDIO and os.path.isfile(job.output)
 
 
 class Reporter:
@@ -226,7 +260,7 @@ def run_jobs(
     for number, job in enumerate(jobs, 1):
         record: dict[str, Any] = {"input": job.source, "output": job.output or None}
         start = time.perf_counter()
-        if job.error is None and job.output != STDIO and not overwrite and os.path.exists(job.output):
+        if job.error is None and not overwrite and is_done(job):
             record |= {"status": "skipped"}
             reporter.result(
                 record, f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"

@@ -126,8 +126,8 @@ def encode(**options: Any) -> int:
     """
     from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, write_latents
 
-    pictures = picture_kind("latent")
-    session = Session(Kind(pictures.suffixes, lambda name: Path(name).stem + SUFFIX), options)
+    suffixes, written = picture_kind("latent").suffixes, frozenset({".safetensors"})
+    session = Session(Kind(suffixes, lambda name: Path(name).stem + SUFFIX, written), options)
 
     def work(job: Job) -> dict[str, Any]:
         picture = read(job.source)
@@ -163,12 +163,13 @@ def decode(**options: Any) -> int:
       zenith-ae decode photo.latent.safetensors
       zenith-ae decode photo.latent.safetensors --model my.safetensors -o photo.webp
     """
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES
     from zenith_ae.latents import SUFFIX, parse_latents, read_latents
 
     def rename(name: str) -> str:
         return name.removesuffix(".safetensors").removesuffix(".latent") + ".decoded.png"
 
-    session = Session(Kind(frozenset({SUFFIX}), rename), options)
+    session = Session(Kind(frozenset({SUFFIX}), rename, WRITABLE_SUFFIXES), options)
 
     def work(job: Job) -> dict[str, Any]:
         if job.source == STDIO:

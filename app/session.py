@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 
 from zenith_ae.errors import OutputError
 
-from .batch import STDIO, Job, Kind, Reporter, plan, run_jobs
+from .batch import STDIO, Job, Kind, Reporter, is_done, plan, run_jobs
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
@@ -105,8 +104,7 @@ class Session:
         return run_jobs(self.jobs, work, self.reporter, self.options["overwrite"], verb)
 
     def pending(self, job: Job) -> bool:
-        exists = job.output != STDIO and os.path.exists(job.output)
-        return job.error is None and (self.options["overwrite"] or not exists)
+        return job.error is None and (self.options["overwrite"] or not is_done(job))
 
 
 def read(source: str) -> Picture:
@@ -141,17 +139,14 @@ def write_stdout(data: bytes) -> None:
 
 def picture_kind(tag: str, suffix: str | None = None) -> Kind:
     """Pictures in, ``stem.tag.ext`` out; the input's own suffix where that can be written."""
-    from zenith_ae.image_writing import write_format
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES, write_format
     from zenith_ae.images import READABLE_SUFFIXES
 
     def rename(name: str) -> str:
         path = Path(name)
         return f"{path.stem}.{tag}{suffix or (path.suffix if write_format(path.suffix) else '.png')}"
 
-    def made(name: str) -> bool:
-        return Path(name).stem.lower().endswith((".denoised", ".decoded", ".roundtrip"))
-
-    return Kind(READABLE_SUFFIXES, rename, made)
+    return Kind(READABLE_SUFFIXES, rename, WRITABLE_SUFFIXES)
 
 
 def facts(picture: Picture, model: Any) -> dict[str, Any]:

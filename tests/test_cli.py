@@ -121,6 +121,46 @@ def test_patterns_are_expanded_even_when_quoted(here, dn):
     assert tree(here / "out") == ["a1.denoised.png", "a2.denoised.png"]
 
 
+def test_patterns_mirror_the_tree_and_leave_out_results(here, dn, capsys):
+    for name in ("in/a.png", "in/sub/a.png", "in/sub/b.denoised.png"):
+        picture(name)
+    assert run(["denoise", "in/**/*.png", "-o", "out", *dn]) == 0
+    assert tree(here / "out") == ["a.denoised.png", "sub/a.denoised.png"]
+    assert run(["denoise", "i*", "-o", "more", *dn]) == 0
+    assert tree(here / "more") == ["in/a.denoised.png", "in/sub/a.denoised.png"]
+    capsys.readouterr()
+    assert run(["denoise", "in/sub/*.denoised.png", "-o", "again", *dn]) == 1
+    assert "matches only results" in one_line(capsys.readouterr().err)
+    assert run(["denoise", "in/sub/b.denoised.png", "-o", "again.png", *dn]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["denoise", "a.png", "-o", "a.xyz"], "-o a.xyz: this is written as .avif"),
+        (["denoise", "a.png", "-o", "clean"], "for a folder of that name give clean/"),
+        (["denoise", "a.png", "b.png", "-o", "one.png"], "for a folder of that name give one.png/"),
+        (["encode", "a.png", "-o", "a.jpg"], "-o a.jpg: this is written as .safetensors"),
+    ],
+)
+def test_outputs_of_the_wrong_kind_are_refused_before_any_work(here, capsys, arguments, message):
+    picture("a.png")
+    picture("b.png")
+    assert run(arguments) == 2
+    assert message in capsys.readouterr().err
+    assert tree(here) == ["a.png", "b.png"]
+
+
+def test_a_device_is_written_to_and_never_skipped(here, dn, capsys):
+    picture("a.png")
+    assert run(["denoise", "a.png", "-o", os.devnull + "/x.png", *dn]) == 1
+    os.mkfifo("pipe.png")
+    reader = subprocess.Popen(["cat", "pipe.png"], stdout=subprocess.PIPE)
+    assert run(["denoise", "a.png", "-o", "pipe.png", *dn]) == 0
+    with Image.open(io.BytesIO(reader.communicate()[0])) as image:
+        assert image.size == (9, 6)
+
+
 def test_a_file_whose_name_looks_like_a_pattern_is_a_file(here, dn):
     picture("a[1].png")
     picture("a1.png")
@@ -321,7 +361,6 @@ def test_one_bad_file_does_not_stop_the_rest(here, dn, capsys):
         (["denoise", "text.png"], "text.png: not a picture"),
         (["decode", "text.png"], "text.png: not a latent file"),
         (["decode", "none.latent.safetensors"], "no such file"),
-        (["denoise", "a.png", "-o", "a.xyz"], "cannot write .xyz"),
         (["denoise", "a.png", "-o", "text.png/b.png"], "cannot make the folder"),
         (["denoise", "rgba.png", "-o", "a.jpg"], "transparency"),
         (["info", "text.png"], "not a picture"),

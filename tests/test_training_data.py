@@ -19,7 +19,7 @@ from PIL import Image
 
 from zenith_ae.errors import ConfigError, ImageError
 from zenith_ae.training import degradations
-from zenith_ae.training.data import ImagePool, Prefetcher, decode_rgb, orient, random_crops
+from zenith_ae.training.data import ImagePool, Prefetcher, decode_rgb, iter_encoded, orient, random_crops
 from zenith_ae.training.degradations import Mixture, from_linear, local_rms, to_linear
 from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
 from zenith_ae.training.plot import plot_log, read_log
@@ -71,6 +71,12 @@ def test_folder_and_tar_of_it_give_the_same_pool(folder: Path, tmp_path: Path) -
     for a, b in zip(plain, packed, strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(plain[0], textured(20, 30, 0))
+
+
+def test_results_of_the_commands_in_a_folder_are_left_out(tmp_path: Path) -> None:
+    for name in ("a.png", "a.denoised.png", "a.roundtrip.webp"):
+        save(np.zeros((4, 4, 3), np.uint8), tmp_path / name)
+    assert [name for name, _ in iter_encoded(tmp_path)] == ["a.png"]
 
 
 def test_broken_files_are_skipped_and_counted(folder: Path) -> None:

@@ -11,7 +11,15 @@ from typing import BinaryIO
 
 from .errors import OutputError
 
-__all__ = ["atomic_writer", "reason"]
+__all__ = ["RESULTS", "atomic_writer", "is_result", "reason"]
+
+#: What the commands put between the name and the suffix of a picture that they write.
+RESULTS = (".denoised", ".decoded", ".roundtrip")
+
+
+def is_result(path: str | Path) -> bool:
+    """Whether a file's name says that a command made it: ``photo.denoised.png``."""
+    return Path(path).stem.lower().endswith(RESULTS)
 
 
 class _Writer(io.BufferedWriter):

@@ -16,7 +16,7 @@ from .errors import OutputError
 from .files import atomic_writer, reason
 from .images import Picture, to_8_bits, to_pil
 
-__all__ = ["encode_picture", "suffix_for", "write_format", "write_picture"]
+__all__ = ["WRITABLE_SUFFIXES", "encode_picture", "suffix_for", "write_format", "write_picture"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ _FORMATS = {
     }.items()
     for suffix in suffixes.split()
 }
+
+#: Suffixes that pictures can be written with.
+WRITABLE_SUFFIXES = frozenset(_FORMATS)
 
 _PROFILED = {
     b"GRAY": ("L", "LA", "I;16", "I", "F"),

@@ -22,6 +22,7 @@ from PIL import Image
 
 from ..batches import to_rgb
 from ..errors import ImageError
+from ..files import is_result
 from ..images import read_picture, to_8_bits
 
 __all__ = ["SUFFIXES", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "orient", "random_crops"]
@@ -47,6 +48,8 @@ def decode_rgb(data: bytes) -> np.ndarray:
 def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
     """Name every picture of a folder (recursive), a .tar pack, or a single file, sorted by name.
 
+    Results of the commands (``photo.denoised.png``) in a folder are left out.
+
     Yields
     ------
     (name, read)
@@ -60,7 +63,8 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
     """
     path = Path(source)
     if path.is_dir():
-        files = {p.relative_to(path).as_posix(): p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES}
+        found = (p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and not is_result(p))
+        files = {p.relative_to(path).as_posix(): p for p in found}
         for name in sorted(files):
             if files[name].is_file():
                 yield name, files[name].read_bytes
