@@ -183,6 +183,8 @@ def camera(
     saturation: float = 0.3,
     luma_blur: float = 0.0,
     chroma_blur: float = 0.0,
+    mottle: float = 0.0,
+    mottle_radius: float = 4.0,
     reduced: bool = False,
 ) -> Pair:
     """The noise of a developed photograph.
@@ -206,6 +208,9 @@ def camera(
         White-balance gains; how far the colour matrix pushes away from grey.
     luma_blur, chroma_blur
         Standard deviation in pixels of the blur of the noise's brightness and colour.
+    mottle, mottle_radius
+        Share in amplitude of a coarse component, and the standard deviation in pixels of its blur:
+        a noise reduction that works at several scales takes the finer ones away more thoroughly.
     reduced
         The photograph was reduced to half its size: finer, less correlated noise.
     """
@@ -225,6 +230,10 @@ def camera(
         luma = noise.mean(axis=3, keepdims=True)
         noise = _separable(noise - luma, _gaussian_kernel(chroma_blur))
         noise += _separable(luma, _gaussian_kernel(luma_blur))
+    if mottle:
+        coarse = _separable(noise, _gaussian_kernel(mottle_radius))
+        scale = np.sqrt(np.mean(noise**2) / max(float(np.mean(coarse**2)), 1e-12))
+        noise = (1 - np.float32(mottle)) * noise + np.float32(mottle * scale) * coarse
     # The noise is scaled to the asked strength through the slope of the tone curve.
     step = np.float32(1e-3)
     slope = (_develop(linear + step, contrast) - _develop(np.maximum(linear - step, 0), contrast)) / (
@@ -413,8 +422,10 @@ class Mixture:
             balance=_balance(rng),
             saturation=rng.uniform(0.0, 0.8),
             # Noise reduction and resampling in a camera leave mottle of several pixels.
-            luma_blur=_log_uniform(rng, (0.4, 2.2)) if rng.random() < 0.75 else 0.0,
-            chroma_blur=_log_uniform(rng, (0.4, 4.0)) if rng.random() < 0.75 else 0.0,
+            luma_blur=_log_uniform(rng, (0.4, 2.5)) if rng.random() < 0.75 else 0.0,
+            chroma_blur=_log_uniform(rng, (0.4, 5.0)) if rng.random() < 0.75 else 0.0,
+            mottle=rng.uniform(0.1, 0.8) if rng.random() < 0.5 else 0.0,
+            mottle_radius=_log_uniform(rng, (2.0, 8.0)),
             reduced=rng.random() < 0.25,
         )
 
