@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,12 +25,12 @@ import click
 from zenith_ae.errors import ImageError, OutputError, ZenithError
 from zenith_ae.files import is_result
 
-__all__ = ["STDIO", "Job", "Kind", "Reporter", "is_done", "plan", "run_jobs"]
+__all__ = ["STDIO", "Job", "Kind", "Reporter", "Work", "is_done", "plan", "run_jobs", "show_plan"]
 
 STDIO = "-"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """One input and its output, either of which may be ``-``; or an input that already failed."""
 
@@ -244,49 +245,178 @@ class Reporter:
         stream.flush()
 
 
-def run_jobs(
-    jobs: Sequence[Job], work: Callable[[Job], dict[str, Any]], reporter: Reporter, overwrite: bool, verb: str
-) -> int:
-    """Do the jobs one after the other; a failed one does not stop the rest.
+@dataclass(frozen=True)
+class Work:
+    """What a command does with one input, in three stages.
 
-    ``work`` writes the output and returns what to report: ``sentence`` for people, ``notes``, and
-    anything else for JSON.
+    Attributes
+    ----------
+    read : job -> what the file holds. May run in a thread, ahead of its turn.
+    compute : (job, what was read) -> (what to write, what to report). Runs in the main thread; the
+        report holds ``sentence`` for people, ``notes``, and anything else for JSON.
+    write : (job, what to write) -> notes. May run in a thread, behind its turn.
+    verb : what progress calls it: "denoising".
+    """
+
+    read: Callable[[Job], Any]
+    compute: Callable[[Job, Any], tuple[Any, dict[str, Any]]]
+    write: Callable[[Job, Any], Sequence[str]]
+    verb: str
+
+
+def run_jobs(jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: bool = False) -> int:
+    """Do the jobs in order; a failed one does not stop the rest.
+
+    While one input is computed the next is read and the one before is written. Whatever ends the
+    loop, Ctrl-C included, the file being written is finished first.
 
     Returns
     -------
     Exit code: 0 if every input is done or was skipped, else 1.
     """
+    todo = [job for job in jobs if job.error is None and (overwrite or not is_done(job))]
+    turn = {job: i for i, job in enumerate(todo)}
+    # A pipe may block for ever; only files are worth a thread, and one alone is not.
+    threaded = len(todo) > 1 and all(os.path.isfile(job.source) and job.output != STDIO for job in todo)
+    reader, writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    reads: dict[Job, Future[tuple[Any, float]]] = {}
+    progress = _Progress(reporter, len(jobs), len(todo), work.verb)
     failed = 0
-    for number, job in enumerate(jobs, 1):
-        record: dict[str, Any] = {"input": job.source, "output": job.output or None}
-        start = time.perf_counter()
-        if job.error is None and not overwrite and is_done(job):
-            record |= {"status": "skipped"}
-            reporter.result(
-                record, f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
-            )
-            continue
-        reporter.progress(f"[{number}/{len(jobs)}] {verb} {job.source}")
+    last: _Writing | None = None
+
+    def finish_last() -> None:
+        """Wait for the file being written, and report it."""
+        nonlocal failed, last
+        if last is not None:
+            writing, last = last, None
+            failed += writing.finish(reporter)
+
+    def read_ahead(index: int) -> None:
+        if threaded and index < len(todo):
+            reads[todo[index]] = reader.submit(_timed, work.read, todo[index])
+
+    try:
+        read_ahead(0)
+        for number, job in enumerate(jobs, 1):
+            if job not in turn:
+                finish_last()
+                failed += _pass_over(job, reporter)
+                continue
+            progress.show(number, job)
+            ahead = reads.pop(job, None)
+            read_ahead(turn[job] + 1)
+            try:
+                if job.output != STDIO:
+                    _make_folder(job.output)
+                content, reading = ahead.result() if ahead else _timed(work.read, job)
+                (result, done), computing = _timed(work.compute, job, content)
+                del content
+            except Exception as error:
+                finish_last()
+                failed += _fail(job, error, reporter)
+                continue
+            finally:
+                progress.done += 1
+            finish_last()
+            last = _Writing(job, done, reading + computing)
+            if threaded:
+                last.future = writer.submit(_timed, work.write, job, result)
+            else:
+                last.now(work.write, result)
+                finish_last()
+            del result
+        finish_last()
+    finally:
+        reader.shutdown(wait=False, cancel_futures=True)
+        writer.shutdown(wait=True)
+        reporter.progress("")
+    return 1 if failed else 0
+
+
+class _Writing:
+    """An output on its way to the disk, and what to report when it is there."""
+
+    def __init__(self, job: Job, done: dict[str, Any], seconds: float) -> None:
+        self.job, self.done, self.seconds = job, done, seconds
+        self.future: Future[tuple[Sequence[str], float]] = Future()
+
+    def now(self, write: Callable[[Job, Any], Sequence[str]], result: Any) -> None:
         try:
-            if job.error is not None:
-                raise job.error
-            if job.output != STDIO:
-                _make_folder(job.output)
-            done = work(job)
+            self.future.set_result(_timed(write, self.job, result))
         except Exception as error:
-            failed += 1
-            message = _describe(error, job.source)
-            reporter.error(message)
-            if reporter.as_json:
-                reporter.result(record | {"status": "failed", "error": message}, "")
-            continue
+            self.future.set_exception(error)
+
+    def finish(self, reporter: Reporter) -> int:
+        """Report; 1 if it failed, else 0."""
+        job, done = self.job, self.done
+        try:
+            written, writing = self.future.result()
+        except Exception as error:
+            return _fail(job, error, reporter)
+        notes = [*done.pop("notes", ()), *written]
         sentence = done.pop("sentence", "")
-        for note in done.get("notes", ()):
+        for note in notes:
             reporter.note(f"{job.source}: {note}")
-        record |= {"status": "done", **done, "seconds": round(time.perf_counter() - start, 3)}
+        record = _record(job) | {"status": "done", **done, "notes": notes}
+        record["seconds"] = round(self.seconds + writing, 3)
         arrow = f"{job.source} -> {job.output}"
         reporter.result(record, f"{arrow}  {sentence}".rstrip(), to_stdout=job.output != STDIO)
-    reporter.progress("")
+        return 0
+
+
+def _pass_over(job: Job, reporter: Reporter) -> int:
+    """Report a job that is not done: it failed before, or its output exists."""
+    if job.error is not None:
+        return _fail(job, job.error, reporter)
+    sentence = f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
+    reporter.result(_record(job) | {"status": "skipped"}, sentence)
+    return 0
+
+
+def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    start = time.perf_counter()
+    return work(*arguments), time.perf_counter() - start
+
+
+def _record(job: Job) -> dict[str, Any]:
+    return {"input": job.source, "output": job.output or None}
+
+
+def _fail(job: Job, error: Exception, reporter: Reporter) -> int:
+    message = _describe(error, job.source)
+    reporter.error(message)
+    if reporter.as_json:
+        reporter.result(_record(job) | {"status": "failed", "error": message}, "")
+    return 1
+
+
+class _Progress:
+    """Number, rate and remaining time, from what is done so far."""
+
+    def __init__(self, reporter: Reporter, total: int, todo: int, verb: str) -> None:
+        self.reporter, self.total, self.todo, self.verb = reporter, total, todo, verb
+        self.start = time.monotonic()
+        self.done = 0
+
+    def show(self, number: int, job: Job) -> None:
+        text = f"[{number}/{self.total}]"
+        if self.done >= 3:
+            each = (time.monotonic() - self.start) / self.done
+            left = round(each * (self.todo - self.done))
+            text += f" {1 / each:.1f} a second, {left // 60}:{left % 60:02} left:"
+        self.reporter.progress(f"{text} {self.verb} {job.source}")
+
+
+def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
+    """What `run_jobs` would do (``--dry-run``); same exit code as far as can be told."""
+    failed = 0
+    for job in jobs:
+        if job.error is not None:
+            failed += _fail(job, job.error, reporter)
+            continue
+        skip = not overwrite and is_done(job)
+        sentence = f"{job.source} -> {job.output}" + ("  (exists, would be skipped)" if skip else "")
+        reporter.result(_record(job) | {"status": "skipped" if skip else "planned"}, sentence)
     return 1 if failed else 0
 
 

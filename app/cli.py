@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,21 @@ from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
 
 from .batch import STDIO, Job, Kind
-from .session import Session, Sigma, common, facts, picture_kind, read, write, write_stdout
+from .session import (
+    Compute,
+    Read,
+    Session,
+    Sigma,
+    Write,
+    common,
+    facts,
+    picture_kind,
+    picture_suffix,
+    picture_writer,
+    read,
+    write_stdout,
+    writing,
+)
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
@@ -35,6 +50,8 @@ class LazyGroup(click.Group):
     """A group some of whose commands live in modules that are imported when they are asked for."""
 
     LAZY = {  # noqa: RUF012
+        "completion": "zenith_ae.app.tools",
+        "convert": "zenith_ae.app.tools",
         "doctor": "zenith_ae.app.doctor",
         "evaluate": "zenith_ae.training.cli",
         "info": "zenith_ae.app.describe",
@@ -66,17 +83,21 @@ def cli() -> None:
     """
 
 
+def noise(command: Callable) -> Callable:
+    """The options of commands that denoise."""
+    sigma = click.option(
+        "--sigma", type=Sigma(), default="auto", show_default=True,
+        help="Standard deviation of the noise in units of 0..255; auto estimates it everywhere.",
+    )  # fmt: skip
+    strength = click.option("--strength", type=click.FloatRange(0, 1), default=1.0, show_default=True,
+                            help="How much of the noise to remove.")  # fmt: skip
+    return sigma(strength(command))
+
+
 @cli.command(context_settings=CONTEXT, short_help="Remove noise from pictures.")
 @common("zenith-denoise", "the clean picture(s)")
-@click.option(
-    "--sigma",
-    type=Sigma(),
-    default="auto",
-    show_default=True,
-    help="Standard deviation of the noise in units of 0..255; auto estimates it everywhere.",
-)
-@click.option("--strength", type=click.FloatRange(0, 1), default=1.0, show_default=True,
-              help="How much of the noise to remove.")  # fmt: skip
+@writing
+@noise
 def denoise(**options: Any) -> int:
     """Remove noise from pictures.
 
@@ -91,10 +112,38 @@ def denoise(**options: Any) -> int:
       zenith-ae denoise noisy.png --sigma 25 -o clean.png
       cat noisy.png | zenith-ae denoise - > clean.png
     """
-    session = Session(picture_kind("denoised"), options, "denoiser")
+    session = Session(picture_kind("denoised", options), options, "denoiser")
+    return session.run("denoising", *denoising(session))
 
-    def work(job: Job) -> dict[str, Any]:
-        picture = read(job.source)
+
+@cli.command(context_settings=CONTEXT, short_help="Denoise what appears in a folder.")
+@common("zenith-denoise", "the clean pictures")
+@writing
+@noise
+@click.option("--interval", type=click.FloatRange(0.05), default=1.0, show_default=True,
+              help="Seconds between looks at the folder.")  # fmt: skip
+def watch(**options: Any) -> int:
+    """Denoise every picture in a folder, and each new one as soon as it is complete.
+
+    INPUT is a folder, searched with its subfolders. A picture counts as complete when it did not
+    change between two looks. What cannot be read is reported once, and tried again when it changes.
+    Ctrl-C ends it.
+
+    \b
+    Example:
+      zenith-ae watch incoming/ -o clean/
+    """
+    if len(options["inputs"]) != 1 or not os.path.isdir(options["inputs"][0]):
+        raise click.UsageError("watch takes one folder")
+    session = Session(picture_kind("denoised", options), options, "denoiser")
+    return session.watch("denoising", *denoising(session), options["interval"])
+
+
+def denoising(session: Session) -> tuple[Read, Compute, Write]:
+    """The stages of the commands that denoise."""
+    options = session.options
+
+    def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         model = session.load(options["model"])
         pixels, sigma = picture.pixels[None], options["sigma"]
         if sigma == "auto":
@@ -103,10 +152,10 @@ def denoise(**options: Any) -> int:
         else:
             level = sigma
         clean = model.clean(pixels, picture.layout, sigma, options["strength"], options["tile"])
-        notes = picture.notes + write(picture.with_pixels(clean[0]), job.output)
-        return {"sentence": f"(sigma {level:g})", **facts(picture, model), "sigma": level, "notes": notes}
+        done = {"sentence": f"(sigma {level:g})", **facts(picture, model), "sigma": level}
+        return picture.with_pixels(clean[0]), done
 
-    return session.run(work, "denoising")
+    return read, compute, picture_writer(options)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Encode pictures to latents.")
@@ -124,33 +173,31 @@ def encode(**options: Any) -> int:
       zenith-ae encode photo.jpg
       zenith-ae encode photos/ -o latents/ --dtype fp32
     """
+    from zenith_ae.images import READABLE_SUFFIXES
     from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, write_latents
 
-    suffixes, written = picture_kind("latent").suffixes, frozenset({".safetensors"})
-    session = Session(Kind(suffixes, lambda name: Path(name).stem + SUFFIX, written), options)
+    kind = Kind(READABLE_SUFFIXES, lambda name: Path(name).stem + SUFFIX, frozenset({".safetensors"}))
+    session = Session(kind, options)
 
-    def work(job: Job) -> dict[str, Any]:
-        picture = read(job.source)
+    def compute(job: Job, picture: Picture) -> tuple[LatentFile, dict[str, Any]]:
         model = session.load(options["model"])
         z = model.encode(picture, options["tile"])
         file = LatentFile(z, model.name, model.hash, picture.height, picture.width, picture.layout)
+        return file, {"sentence": f"{z.shape}", **facts(picture, model), "shape": list(z.shape)}
+
+    def write(job: Job, file: LatentFile) -> tuple[str, ...]:
         if job.output == STDIO:
             write_stdout(encode_latents(file, options["dtype"]))
         else:
             write_latents(job.output, file, options["dtype"])
-        shape = list(z.shape)
-        return {
-            "sentence": f"{tuple(shape)}",
-            **facts(picture, model),
-            "shape": shape,
-            "notes": picture.notes,
-        }
+        return ()
 
-    return session.run(work, "encoding")
+    return session.run("encoding", read, compute, write)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Decode latents to pictures.")
 @common(None, "the picture(s)")
+@writing
 @click.option("--force", is_flag=True, help="Decode latents of another model (of the same latent space).")
 def decode(**options: Any) -> int:
     """Decode latents to pictures of exactly the original size.
@@ -167,21 +214,22 @@ def decode(**options: Any) -> int:
     from zenith_ae.latents import SUFFIX, parse_latents, read_latents
 
     def rename(name: str) -> str:
-        return name.removesuffix(".safetensors").removesuffix(".latent") + ".decoded.png"
+        return name.removesuffix(".safetensors").removesuffix(".latent") + ".decoded" + suffix
 
+    suffix = picture_suffix(options) or ".png"
     session = Session(Kind(frozenset({SUFFIX}), rename, WRITABLE_SUFFIXES), options)
 
-    def work(job: Job) -> dict[str, Any]:
+    def read_file(job: Job) -> LatentFile:
         if job.source == STDIO:
-            file = parse_latents(sys.stdin.buffer.read(), "<stdin>")
-        else:
-            file = read_latents(job.source)
+            return parse_latents(sys.stdin.buffer.read(), "<stdin>")
+        return read_latents(job.source)
+
+    def compute(job: Job, file: LatentFile) -> tuple[Picture, dict[str, Any]]:
         model = matching_model(session, job.source, file)
         picture = decoded(model, file, options["tile"])
-        notes = write(picture, job.output)
-        return {"sentence": f"{file.width} x {file.height}", **facts(picture, model), "notes": notes}
+        return picture, {"sentence": f"{file.width} x {file.height}", **facts(picture, model)}
 
-    return session.run(work, "decoding")
+    return session.run("decoding", read_file, compute, picture_writer(options))
 
 
 def matching_model(session: Session, source: str, file: LatentFile) -> Autoencoder:
@@ -213,6 +261,7 @@ def decoded(model: Autoencoder, file: LatentFile, tile: Any) -> Picture:
 
 @cli.command(context_settings=CONTEXT, short_help="Encode and decode pictures, print PSNR and SSIM.")
 @common("zenith-taef2-lite", "the decoded picture(s)")
+@writing
 @click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp16", show_default=True,
               help="Number format of the latents in between.")  # fmt: skip
 def roundtrip(**options: Any) -> int:
@@ -226,15 +275,14 @@ def roundtrip(**options: Any) -> int:
       zenith-ae roundtrip photo.png
       zenith-ae roundtrip photos/ -o out/ --json
     """
-    session = Session(picture_kind("roundtrip"), options)
+    session = Session(picture_kind("roundtrip", options), options)
 
-    def work(job: Job) -> dict[str, Any]:
+    def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         import numpy as np
 
         from zenith_ae.batches import to_rgb
         from zenith_ae.metrics import psnr, ssim
 
-        picture = read(job.source)
         model = session.load(options["model"])
         z = model.encode(picture, options["tile"])
         if options["dtype"] == "fp16":
@@ -242,7 +290,6 @@ def roundtrip(**options: Any) -> int:
         pixels = picture.pixels[None]
         result = model.decode_like(z, pixels, picture.layout, options["tile"])
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
-        notes = picture.notes + write(picture.with_pixels(result[0]), job.output)
         bits = 16 if options["dtype"] == "fp16" else 32
         scores = {
             "psnr": round(min(psnr(before, after), 999.0), 3),
@@ -250,9 +297,9 @@ def roundtrip(**options: Any) -> int:
             "bits_per_pixel": round(z.size * bits / (picture.width * picture.height), 3),
         }
         sentence = "PSNR {psnr:.2f} dB  SSIM {ssim:.4f}  {bits_per_pixel:g} bits per pixel".format(**scores)
-        return {"sentence": sentence, **facts(picture, model), **scores, "notes": notes}
+        return picture.with_pixels(result[0]), {"sentence": sentence, **facts(picture, model), **scores}
 
-    return session.run(work, "round trip of")
+    return session.run("round trip of", read, compute, picture_writer(options))
 
 
 def main(arguments: list[str] | None = None) -> None:

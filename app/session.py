@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +14,19 @@ import click
 
 from zenith_ae.errors import OutputError
 
-from .batch import STDIO, Job, Kind, Reporter, is_done, plan, run_jobs
+from .batch import STDIO, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
 
-__all__ = ["Session", "Sigma", "Tile", "common", "facts", "picture_kind", "read", "write", "write_stdout"]
+__all__ = [
+    "Compute", "Read", "Session", "Sigma", "Tile", "Write", "common", "facts", "picture_kind",
+    "picture_suffix", "picture_writer", "read", "write_stdout", "writing",
+]  # fmt: skip
+
+Read = Callable[[Job], Any]
+Compute = Callable[[Job, Any], tuple[Any, dict[str, Any]]]
+Write = Callable[[Job, Any], Sequence[str]]
 
 
 class Tile(click.ParamType):
@@ -58,6 +67,7 @@ def common(model: str | None, what: str) -> Callable[[Callable], Callable]:
                      help="Side of the tiles in pixels; 0: no tiles. Never changes the result."),
         click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads. [default: all]"),
         click.option("--overwrite", is_flag=True, help="Replace existing outputs instead of skipping them."),
+        click.option("--dry-run", is_flag=True, help="Only say what would be written."),
         click.option("--json", "as_json", is_flag=True, help="One JSON object a file on standard output."),
         click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
         click.option("-v", "--verbose", is_flag=True, help="Print more."),
@@ -71,11 +81,25 @@ def common(model: str | None, what: str) -> Callable[[Callable], Callable]:
     return decorate
 
 
+def writing(command: Callable) -> Callable:
+    """The options of commands that write pictures."""
+    options = [
+        click.option("--format", "suffix", metavar="EXT",
+                     help="Format of outputs without -o FILE: png, jpg, webp, ... [default: the input's]"),
+        click.option("--quality", type=click.IntRange(1, 100),
+                     help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
+        click.option("--strip", is_flag=True, help="Leave out EXIF, XMP and resolution; colours stay right."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 class Session:
     """What the commands on files share: the jobs, the reporter, the loaded models."""
 
     def __init__(self, kind: Kind, options: dict[str, Any], model_kind: str = "autoencoder") -> None:
-        self.options, self.model_kind = options, model_kind
+        self.kind, self.options, self.model_kind = kind, options, model_kind
         if options["as_json"] and options["output"] == STDIO:
             raise click.UsageError("--json and -o - both want standard output; write to a file")
         self.reporter = Reporter(options["as_json"], options["quiet"], options["verbose"])
@@ -97,34 +121,93 @@ class Session:
             self.reporter.detail(f"model {model.name} ({model.hash}), {engine.isa}, {engine.threads} threads")
         return self._models[name]
 
-    def run(self, work: Callable[[Job], dict[str, Any]], verb: str) -> int:
+    def run(self, verb: str, read: Read, compute: Compute, write: Write) -> int:
         """Do the jobs. A model that was asked for is loaded first: without it nothing can be done."""
+        if self.options["dry_run"]:
+            return show_plan(self.jobs, self.reporter, self.options["overwrite"])
         if self.options["model"] and any(self.pending(job) for job in self.jobs):
             self.load(self.options["model"])
-        return run_jobs(self.jobs, work, self.reporter, self.options["overwrite"], verb)
+        return run_jobs(self.jobs, Work(read, compute, write, verb), self.reporter, self.options["overwrite"])
+
+    def watch(self, verb: str, read: Read, compute: Compute, write: Write, interval: float) -> int:
+        """Do the jobs of a folder, and for ever those that appear in it, once their files keep still."""
+        if self.options["dry_run"]:
+            return show_plan(self.jobs, self.reporter, self.options["overwrite"])
+        work = Work(read, compute, write, verb)
+        self.load(self.options["model"])
+        self.reporter.detail("watching; Ctrl-C ends it")
+        before: dict[str, object] = {}
+        tried: dict[str, object] = {}
+        while True:
+            jobs = [
+                job for job in plan(self.options["inputs"], self.options["output"], self.kind) if job.output
+            ]
+            now = {job.source: _state(job.source) for job in jobs}
+            still = [
+                job
+                for job in jobs
+                if now[job.source] is not None
+                and now[job.source] == before.get(job.source)
+                and now[job.source] != tried.get(job.source)
+                and self.pending(job)
+            ]
+            tried |= {job.source: now[job.source] for job in still}
+            run_jobs(still, work, self.reporter, self.options["overwrite"])
+            before = now
+            time.sleep(interval)
 
     def pending(self, job: Job) -> bool:
         return job.error is None and (self.options["overwrite"] or not is_done(job))
 
 
-def read(source: str) -> Picture:
+def _state(path: str) -> object:
+    """What changes while a file is being written; None if it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def read(job: Job) -> Picture:
     from zenith_ae.images import read_picture
 
-    if source == STDIO:
+    if job.source == STDIO:
         return read_picture(sys.stdin.buffer.read(), "<stdin>")
-    return read_picture(source)
+    return read_picture(job.source)
 
 
-def write(picture: Picture, output: str) -> tuple[str, ...]:
-    """Write to a file or standard output; returns notes."""
+def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[str, ...]]:
+    """Writes a picture to a file or standard output as the `writing` options say; returns notes."""
     from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 
-    if output != STDIO:
-        return write_picture(picture, output)
-    buffer = io.BytesIO()
-    notes = encode_picture(picture, buffer, suffix_for(picture.format))
-    write_stdout(buffer.getvalue())
-    return notes
+    quality = options["quality"]
+
+    def write(job: Job, picture: Picture) -> tuple[str, ...]:
+        if options["strip"]:
+            picture = picture.stripped()
+        if job.output != STDIO:
+            return write_picture(picture, job.output, quality)
+        buffer = io.BytesIO()
+        suffix = picture_suffix(options) or suffix_for(picture.format)
+        notes = encode_picture(picture, buffer, suffix, quality=quality)
+        write_stdout(buffer.getvalue())
+        return notes
+
+    return write
+
+
+def picture_suffix(options: dict[str, Any]) -> str | None:
+    """The suffix that ``--format`` asks for."""
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES
+
+    if options["suffix"] is None:
+        return None
+    suffix = "." + options["suffix"].lower().removeprefix(".")
+    if suffix not in WRITABLE_SUFFIXES:
+        known = " ".join(sorted(s.removeprefix(".") for s in WRITABLE_SUFFIXES))
+        raise click.UsageError(f"--format {options['suffix']}: cannot be written; use one of {known}")
+    return suffix
 
 
 def write_stdout(data: bytes) -> None:
@@ -137,10 +220,12 @@ def write_stdout(data: bytes) -> None:
         raise OutputError(f"<stdout>: cannot write: {error.strerror or error}") from None
 
 
-def picture_kind(tag: str, suffix: str | None = None) -> Kind:
-    """Pictures in, ``stem.tag.ext`` out; the input's own suffix where that can be written."""
+def picture_kind(tag: str, options: dict[str, Any]) -> Kind:
+    """Pictures in, ``stem.tag.ext`` out: ``--format``, else the input's suffix where it can be written."""
     from zenith_ae.image_writing import WRITABLE_SUFFIXES, write_format
     from zenith_ae.images import READABLE_SUFFIXES
+
+    suffix = picture_suffix(options)
 
     def rename(name: str) -> str:
         path = Path(name)
@@ -157,4 +242,5 @@ def facts(picture: Picture, model: Any) -> dict[str, Any]:
         "height": picture.height,
         "mode": picture.mode,
         "bits": picture.pixels.dtype.itemsize * 8,
+        "notes": list(picture.notes),
     }

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from PIL import Image
 from zenith_ae import files
 from zenith_ae import weights as weights_module
 from zenith_ae.app.cli import run
+from zenith_ae.errors import OutputError
 from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models.zoo import build
 from zenith_ae.selftest import random_weights
@@ -159,6 +161,92 @@ def test_a_device_is_written_to_and_never_skipped(here, dn, capsys):
     assert run(["denoise", "a.png", "-o", "pipe.png", *dn]) == 0
     with Image.open(io.BytesIO(reader.communicate()[0])) as image:
         assert image.size == (9, 6)
+
+
+def test_dry_run_writes_nothing_and_needs_no_model(here, capsys):
+    picture("in/a.png")
+    picture("in/b.jpg")
+    picture("out/b.denoised.jpg")
+    arguments = ["denoise", "in", "none.png", "-o", "out", "--dry-run", "--model", "not-there"]
+    assert run(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "in/a.png -> out/a.denoised.png",
+        "in/b.jpg -> out/b.denoised.jpg  (exists, would be skipped)",
+    ]
+    assert one_line(err) == "zenith-ae: none.png: no such file; check the path"
+    assert tree(here) == ["in/a.png", "in/b.jpg", "out/b.denoised.jpg"]
+    assert run([*arguments, "--json"]) == 1
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [r["status"] for r in records] == ["planned", "skipped", "failed"]
+
+
+def test_format_quality_and_strip(here, dn):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    exif = Image.Exif()
+    exif[0x010F] = "a camera"
+    Image.fromarray(noise).save("a.png", exif=exif, dpi=(300, 300))
+    assert run(["denoise", "a.png", "--format", "jpg", *dn]) == 0
+    assert (
+        run(["denoise", "a.png", "--format", ".JPG", "--quality", "40", "--strip", "-o", "small/", *dn]) == 0
+    )
+    with Image.open("a.denoised.jpg") as large, Image.open("small/a.denoised.jpg") as small:
+        assert large.format == small.format == "JPEG"
+        assert large.getexif()[0x010F] == "a camera"
+        assert not small.getexif()
+        assert "dpi" not in small.info or small.info["dpi"] != (300, 300)
+    assert os.path.getsize("small/a.denoised.jpg") < 0.4 * os.path.getsize("a.denoised.jpg")
+    assert run(["denoise", "a.png", "--format", "gif", *dn]) == 2
+
+
+def test_many_files_are_reported_in_order_whatever_stage_fails(here, dn, capsys, monkeypatch):
+    for i in range(6):
+        picture(f"in/{i}.png", value=10 * i)
+    Path("in/2.png").write_bytes(b"no picture")
+    Path("out").mkdir()
+    from zenith_ae import image_writing
+
+    write = image_writing.write_picture
+
+    def full(picture, path, quality=None):
+        if "4." in str(path):
+            raise OutputError(f"{path}: cannot write: No space left on device")
+        return write(picture, path, quality)
+
+    monkeypatch.setattr(image_writing, "write_picture", full)
+    assert run(["denoise", "in", "-o", "out", *dn, "--json"]) == 1
+    out, err = capsys.readouterr()
+    records = [json.loads(line) for line in out.splitlines()]
+    assert [r["input"] for r in records] == [f"in/{i}.png" for i in range(6)]
+    assert [r["status"] for r in records] == ["done", "done", "failed", "done", "failed", "done"]
+    assert err.count("\n") == 2
+    assert pixel("out/5.denoised.png") == (60, 60, 60)
+
+
+def test_an_interrupted_batch_finishes_the_file_in_hand(here, dn, capsys, monkeypatch):
+    for i in range(5):
+        picture(f"in/{i}.png")
+    from zenith_ae import image_writing
+    from zenith_ae.pipelines import Denoiser
+
+    write, clean, calls = image_writing.write_picture, Denoiser.clean, []
+
+    def slow(picture, path, quality=None):
+        time.sleep(0.2)
+        return write(picture, path, quality)
+
+    def interrupted(self, *arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return clean(self, *arguments)
+
+    monkeypatch.setattr(image_writing, "write_picture", slow)
+    monkeypatch.setattr(Denoiser, "clean", interrupted)
+    assert run(["denoise", "in", "-o", "out", *dn]) == 130
+    assert tree("out") == ["0.denoised.png", "1.denoised.png"]
+    for name in tree("out"):
+        assert pixel(Path("out", name)) == (110, 110, 110)
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_a_file(here, dn):
@@ -634,3 +722,90 @@ def test_doctor_notices_a_wrong_result(capsys, monkeypatch):
     assert run(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "FAIL  generic: " in out and out.rstrip().splitlines()[-1].startswith("FAIL: ")
+
+
+# ---- watch, completion, convert
+
+
+def test_watch_takes_what_appears_once_it_is_complete(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+    Path("in/broken.png").write_bytes(b"half a pic")
+    looks = []
+
+    def sleep(seconds):
+        assert seconds == 0.5
+        looks.append(tree("out") if Path("out").exists() else [])
+        if len(looks) == 2:
+            picture("in/sub/b.png", value=50)
+        if len(looks) == 5:
+            picture("in/broken.png", value=20)  # repaired
+        if len(looks) == 8:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", "--interval", "0.5", *dn]) == 130
+    assert looks[0] == []  # seen once: may still be growing
+    assert looks[1] == ["a.denoised.png"]
+    assert looks[3] == looks[4] == ["a.denoised.png", "sub/b.denoised.png"]
+    assert looks[6] == ["a.denoised.png", "broken.denoised.png", "sub/b.denoised.png"]
+    out, err = capsys.readouterr()
+    assert out.count(" -> ") == 3
+    assert err.count("broken.png: not a picture") == 1
+    assert run(["watch", "in/a.png", *dn]) == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_that_asks_the_program(shell, capsys):
+    assert run(["completion", shell]) == 0
+    assert f"_ZENITH_AE_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_completion_knows_commands_and_options():
+    environment = os.environ | {
+        "_ZENITH_AE_COMPLETE": "bash_complete", "COMP_WORDS": "zenith-ae denoise --sig", "COMP_CWORD": "2"
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", "from zenith_ae.app.cli import main; main()"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["plain,--sigma"]
+
+
+@pytest.mark.parametrize("architecture", ["taesd", "taef2"])
+def test_convert_goes_round_all_layouts(here, architecture, capsys):
+    weights = random_weights(build(architecture), 3)
+    save_weights("own.safetensors", weights.config, weights.tensors, dtype=np.float32)
+    assert run(["convert", "own.safetensors", "-o", "x_decoder.safetensors", "--to", "taesd"]) == 0
+    assert capsys.readouterr().out.split() == ["x_encoder.safetensors", "x_decoder.safetensors"]
+    sources = ["x_encoder.safetensors"]
+    code = run(["convert", "x_encoder.safetensors", "-o", "folder", "--to", "diffusers"])
+    if architecture == "taesd":
+        assert code == 0
+        assert json.loads(Path("folder/config.json").read_text())["latent_channels"] == 4
+        sources.append("folder")
+    else:
+        assert code == 1
+        assert "pool stage" in capsys.readouterr().err
+        assert not Path("folder").exists()
+    for source in sources:
+        assert run(["convert", source, "-o", "back.safetensors", "--overwrite"]) == 0
+        back = weights_module.load_weights("./back.safetensors")
+        assert back.config.parts == weights.config.parts
+        for name, tensor in weights.tensors.items():
+            np.testing.assert_array_equal(back.tensors[name], tensor)
+
+
+def test_convert_replaces_nothing_unasked_and_knows_its_limits(here, capsys):
+    assert run(["convert", "zenith-taef2-nano", "-o", "a.safetensors", "--dtype", "fp16"]) == 0
+    assert (
+        weights_module.load_weights("./a.safetensors").hash
+        == weights_module.load_weights("zenith-taef2-nano").hash
+    )
+    before = Path("a.safetensors").read_bytes()
+    assert run(["convert", "zenith-taef2-lite", "-o", "a.safetensors"]) == 2
+    assert Path("a.safetensors").read_bytes() == before
+    capsys.readouterr()
+    assert run(["convert", "zenith-taef2-lite", "-o", "b_encoder.safetensors", "--to", "taesd"]) == 1
+    assert "not of the TAESD family" in one_line(capsys.readouterr().err)
+    assert run(["convert", "zenith-taef2-lite", "-o", "b.safetensors", "--to", "taesd"]) == 1
+    assert "NAME_encoder.safetensors" in one_line(capsys.readouterr().err)

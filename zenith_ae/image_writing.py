@@ -35,7 +35,7 @@ _FORMATS = {
     for suffixes, spec in {
         ".png": _Format("PNG", (*_DEEP, "I"), {"compress_level": 4}, _ALL),
         ".jpg .jpeg .jpe .jfif": _Format(
-            "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": 0}, _ALL
+            "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": "4:4:4"}, _ALL
         ),
         ".webp": _Format("WEBP", ("RGB", "RGBA"), {"quality": 95, "exact": True}, _ALL[:3]),
         ".tif .tiff": _Format(
@@ -73,8 +73,14 @@ def suffix_for(format: str | None) -> str:
     return next((suffix for suffix, spec in _FORMATS.items() if spec.name == format), ".png")
 
 
-def write_picture(picture: Picture, path: str | os.PathLike[str]) -> tuple[str, ...]:
+def write_picture(
+    picture: Picture, path: str | os.PathLike[str], quality: int | None = None
+) -> tuple[str, ...]:
     """Write a picture, atomically, in the format of the path's suffix.
+
+    Parameters
+    ----------
+    quality : 1..100 for JPEG, WebP (then lossy) and AVIF; other formats lose nothing anyway.
 
     Returns
     -------
@@ -91,10 +97,12 @@ def write_picture(picture: Picture, path: str | os.PathLike[str]) -> tuple[str, 
         what = suffix or "a file without suffix"
         raise OutputError(f"{os.fspath(path)}: cannot write {what}; use one of {' '.join(_FORMATS)}")
     with atomic_writer(Path(path)) as file:
-        return encode_picture(picture, file, suffix, os.fspath(path))
+        return encode_picture(picture, file, suffix, os.fspath(path), quality)
 
 
-def encode_picture(picture: Picture, file: BinaryIO, suffix: str, name: str = "<stdout>") -> tuple[str, ...]:
+def encode_picture(
+    picture: Picture, file: BinaryIO, suffix: str, name: str = "<stdout>", quality: int | None = None
+) -> tuple[str, ...]:
     """Encode into a binary file in the format of ``suffix``; otherwise like `write_picture`."""
     spec = _FORMATS[suffix.lower()]
     image, notes = _fit(picture, spec, name)
@@ -107,7 +115,11 @@ def encode_picture(picture: Picture, file: BinaryIO, suffix: str, name: str = "<
     if described and image.mode not in described:
         del options["icc_profile"]
         notes = (*notes, "the ICC profile does not describe these colours and is dropped")
-    if spec.name == "WEBP" and (picture.metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
+    if quality is not None and "quality" in options:
+        options["quality"] = quality
+        if quality < 90 and "subsampling" in options:  # a small file has better uses for its bytes
+            options["subsampling"] = "4:2:0"
+    elif spec.name == "WEBP" and (picture.metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
         options["lossless"] = True
     if spec.name == "TIFF" and "exif" in options:
         options["compression"] = "raw"  # the compressing writer (libtiff) cannot take EXIF blocks

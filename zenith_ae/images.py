@@ -81,6 +81,11 @@ class Picture:
         """The same picture with other pixels of the same layout; metadata is kept."""
         return replace(self, pixels=pixels)
 
+    def stripped(self) -> Picture:
+        """Without what says where, when and with what it was taken; the ICC profile stays."""
+        kept = {k: v for k, v in self.metadata.items() if k in ("icc_profile", "lossless")}
+        return replace(self, metadata=kept)
+
 
 #: First bytes -> Pillow plugin module and format names. Formats without a signature, and those
 #: that Pillow hands to other programs (EPS), are left out on purpose.

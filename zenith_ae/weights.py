@@ -30,12 +30,15 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import DTypeLike, NDArray
 
-from .errors import ConfigError, MissingDependencyError, WeightsError
-from .files import atomic_writer
+from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
+from .files import atomic_writer, reason
 from .models import zoo
 from .models.spec import ModelConfig
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Weights", "available_weights", "load_weights", "save_weights"]
+__all__ = [
+    "FORMAT", "FORMAT_VERSION", "Weights", "available_weights", "load_weights", "save_diffusers",
+    "save_taesd", "save_weights", "taesd_files",
+]  # fmt: skip
 
 FORMAT = "zenith-ae"
 FORMAT_VERSION = 1
@@ -303,3 +306,96 @@ def save_weights(
     data = safetensors.numpy.save(stored, texts)
     with atomic_writer(Path(path)) as file:
         file.write(data)
+
+
+def taesd_files(path: str | os.PathLike[str]) -> dict[str, Path]:
+    """The pair of files of the original layout, by part, from the name of one of them.
+
+    Raises
+    ------
+    WeightsError
+        If the name ends in neither ``_encoder.safetensors`` nor ``_decoder.safetensors``.
+    """
+    path = Path(path)
+    base, _, part = path.stem.rpartition("_")
+    if part not in _PARTS or path.suffix != ".safetensors":
+        raise WeightsError(f"{path}: name it NAME_encoder.safetensors; the decoder goes beside it")
+    return {part: path.with_name(f"{base}_{part}.safetensors") for part in _PARTS}
+
+
+def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike = np.float32) -> None:
+    """Write a model of the TAESD family in its original layout, a file for each part that it has.
+
+    Raises
+    ------
+    WeightsError
+        If the model is of another family, or the name is not that of a part (`taesd_files`).
+    OutputError
+        If a file cannot be written.
+    """
+    _vanilla(weights)
+    files = taesd_files(path)
+    for part in weights.config.parts:
+        tensors = {name: t.astype(dtype) for name, t in weights.part(part).items()}
+        data = safetensors.numpy.save(tensors)
+        with atomic_writer(files[part]) as file:
+            file.write(data)
+
+
+def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTypeLike = np.float32) -> None:
+    """Write a model of the TAESD family as diffusers stores an ``AutoencoderTiny``.
+
+    Raises
+    ------
+    WeightsError
+        If the model is of another family, has only one part, or TAEF2's pool stage, for which
+        ``AutoencoderTiny`` has no place.
+    OutputError
+        If a file cannot be written.
+    """
+    if _vanilla(weights):
+        raise WeightsError(f"{weights.config.name}: diffusers' AutoencoderTiny has no pool stage; use taesd")
+    if set(weights.config.parts) != set(_PARTS):
+        raise WeightsError(f"{weights.config.name}: diffusers' layout needs encoder and decoder")
+    tensors = {}
+    for name, tensor in weights.tensors.items():
+        part, index, rest = name.split(".", 2)
+        shift = 1 if part == "decoder" else 0
+        tensors[f"{part}.layers.{int(index) - shift}.{rest}"] = tensor.astype(dtype)
+    config = {
+        "_class_name": "AutoencoderTiny",
+        "act_fn": "relu",
+        "decoder_block_out_channels": [64] * 4,
+        "encoder_block_out_channels": [64] * 4,
+        "force_upcast": False,
+        "in_channels": 3,
+        "latent_channels": weights.config.latent_channels,
+        "latent_magnitude": 3,
+        "latent_shift": 0.5,
+        "num_decoder_blocks": [3, 3, 3, 1],
+        "num_encoder_blocks": [1, 3, 3, 3],
+        "out_channels": 3,
+        "scaling_factor": float(weights.metadata.get("scaling_factor", 1.0)),
+        "shift_factor": float(weights.metadata.get("shift_factor", 0.0)),
+        "upsampling_scaling_factor": 2,
+    }
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot make the folder: {reason(error)}") from None
+    data = safetensors.numpy.save(tensors, {"format": "pt"})
+    with atomic_writer(folder / f"{_DIFFUSERS_FILE}.safetensors") as file:
+        file.write(data)
+    with atomic_writer(folder / "config.json") as file:
+        file.write((json.dumps(config, indent=2) + "\n").encode())
+
+
+def _vanilla(weights: Weights) -> bool:
+    """Whether a model of the TAESD family has a pool stage."""
+    config = weights.config
+    for name in ("taesd", "taef2"):
+        parts = zoo.build(name, config.latent_channels).parts if config.latent_channels else {}
+        if config.parts and all(parts.get(part) == layers for part, layers in config.parts.items()):
+            return name == "taef2"
+    raise WeightsError(f"{config.name}: not of the TAESD family; only the layout zenith can hold it")
