@@ -89,9 +89,16 @@ def noise(command: Callable) -> Callable:
         "--sigma", type=Sigma(), default="auto", show_default=True,
         help="Standard deviation of the noise in units of 0..255; auto estimates it everywhere.",
     )  # fmt: skip
-    strength = click.option("--strength", type=click.FloatRange(0, 1), default=1.0, show_default=True,
-                            help="How much of the noise to remove.")  # fmt: skip
-    return sigma(strength(command))
+    for name, default, text in (
+        ("grain", 0.0, "How much of the finest brightness noise to leave."),
+        ("chroma", 1.0, "Share of the strength for colour noise."),
+        ("luma", 1.0, "Share of the strength for brightness noise."),
+        ("strength", 1.0, "How much of the noise to remove."),
+    ):
+        share = click.FloatRange(0, 1)
+        option = click.option(f"--{name}", type=share, default=default, show_default=True, help=text)
+        command = option(command)
+    return sigma(command)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Remove noise from pictures.")
@@ -151,7 +158,8 @@ def denoising(session: Session) -> tuple[Read, Compute, Write]:
             level = round(float(sigma.mean()), 2)
         else:
             level = sigma
-        clean = model.clean(pixels, picture.layout, sigma, options["strength"], options["tile"])
+        shares = {name: options[name] for name in ("strength", "luma", "chroma", "grain")}
+        clean = model.clean(pixels, picture.layout, sigma, tile=options["tile"], **shares)
         done = {"sentence": f"(sigma {level:g})", **facts(picture, model), "sigma": level}
         return picture.with_pixels(clean[0]), done
 

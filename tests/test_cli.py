@@ -235,11 +235,11 @@ def test_an_interrupted_batch_finishes_the_file_in_hand(here, dn, capsys, monkey
         time.sleep(0.2)
         return write(picture, path, quality)
 
-    def interrupted(self, *arguments):
+    def interrupted(self, *arguments, **options):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return clean(self, *arguments)
+        return clean(self, *arguments, **options)
 
     monkeypatch.setattr(image_writing, "write_picture", slow)
     monkeypatch.setattr(Denoiser, "clean", interrupted)

@@ -244,12 +244,36 @@ def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
     "options",
     [
         {"sigma": -1}, {"sigma": 256}, {"sigma": np.nan}, {"sigma": "much"}, {"sigma": np.ones((3, 3))},
-        {"sigma": []}, {"strength": -0.1}, {"strength": 1.1}, {"strength": np.nan},
+        {"sigma": []}, {"luma": 2}, {"chroma": np.nan}, {"grain": -1},
+        {"strength": -0.1}, {"strength": 1.1}, {"strength": np.nan},
     ],
 )  # fmt: skip
 def test_levels_out_of_range_are_value_errors(dn, options):
-    with pytest.raises(ValueError, match=r"sigma|strength"):
+    with pytest.raises(ValueError, match=r"sigma|strength|luma|chroma|grain"):
         dn(np.zeros((8, 8, 3), np.uint8), **options)
+
+
+def test_brightness_colour_and_grain_are_removed_apart():
+    dn = zenith_ae.load("zenith-denoise", threads=1)
+    rng = np.random.default_rng(2)
+    noisy = (0.5 + rng.normal(0, 0.06, (40, 56, 3))).astype(np.float32)  # nothing is clipped
+    weights = np.array([0.299, 0.587, 0.114], np.float32)
+    whole = dn(noisy, sigma=15) - noisy
+    brightness = whole @ weights
+
+    colour = dn(noisy, sigma=15, luma=0) - noisy
+    np.testing.assert_allclose(colour @ weights, 0, atol=1e-6)
+    np.testing.assert_allclose(colour, whole - brightness[..., None], atol=1e-6)
+    grey = dn(noisy, sigma=15, chroma=0, strength=0.5) - noisy
+    np.testing.assert_allclose(grey, np.repeat(brightness[..., None] / 2, 3, 2), atol=1e-6)
+
+    kept = (dn(noisy, sigma=15, grain=1) - noisy) @ weights
+    fine = brightness - kept  # the noise that stayed
+    assert fine.std() > 0.5 * brightness.std()
+    assert abs(np.mean(fine)) < 1e-4
+    # The binomial kernel takes the alternating pattern away completely, so it is (all but window effects) left.
+    checkers = (np.indices((40, 56)).sum(0) % 2 * 2 - 1)[4:-4, 4:-4]
+    assert abs((kept[4:-4, 4:-4] * checkers).mean()) < 1e-4 < brightness.std()
 
 
 def test_strength_zero_changes_nothing(dn):

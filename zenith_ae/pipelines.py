@@ -32,6 +32,7 @@ SIGMA_UNIT = 25 / 255
 SIGMA_LIMIT = 3.0
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as in JPEG
 # Rows at once where float copies of a whole picture would be large.
 _BAND = 128
 
@@ -214,6 +215,10 @@ class Denoiser(_Pipeline):
         sigma: str | ArrayLike = "auto",
         strength: float = 1.0,
         tile: Tile = "auto",
+        *,
+        luma: float = 1.0,
+        chroma: float = 1.0,
+        grain: float = 0.0,
     ) -> Any:
         """Denoise a picture or a batch.
 
@@ -225,6 +230,8 @@ class Denoiser(_Pipeline):
             batch (N,) or (N, H, W).
         strength : 0 (nothing changes) to 1.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
+        luma, chroma : shares of the strength for brightness and for colour, 0 to 1.
+        grain : how much of the finest brightness noise to leave, 0 to 1; mottle goes all the same.
 
         Returns
         -------
@@ -238,12 +245,13 @@ class Denoiser(_Pipeline):
         ConfigError
             If ``sigma`` is "auto" and the model has no estimator.
         ValueError
-            If ``sigma`` or ``strength`` is out of range or of a wrong shape.
+            If ``sigma`` is out of range or of a wrong shape, or one of the shares is out of range.
         """
-        if not 0 <= strength <= 1:
-            raise ValueError(f"strength must be in 0..1, got {strength}")
         batch = as_batch(image)
-        return batch.restore(self.clean(batch.pixels, batch.layout, sigma, strength, tile))
+        clean = self.clean(
+            batch.pixels, batch.layout, sigma, strength, tile, luma=luma, chroma=chroma, grain=grain
+        )
+        return batch.restore(clean)
 
     def estimate_sigma(self, image: Any) -> NDArray[np.float32]:
         """The noise of a picture, as the automatic mode sees it.
@@ -285,8 +293,16 @@ class Denoiser(_Pipeline):
         sigma: str | ArrayLike = "auto",
         strength: float = 1.0,
         tile: Tile = "auto",
+        *,
+        luma: float = 1.0,
+        chroma: float = 1.0,
+        grain: float = 0.0,
     ) -> NDArray:
         """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out."""
+        shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} must be in 0..1, got {share}")
         if isinstance(sigma, str):
             if sigma != "auto":
                 raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
@@ -309,6 +325,8 @@ class Denoiser(_Pipeline):
                 rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
                 residual = self.engine.run("denoiser", rgb, plane=plane, tile=tile)[:, :height, :width]
                 del rgb, plane  # for a large picture these are hundreds of megabytes
+                if (luma, chroma, grain) != (1, 1, 0):
+                    _blend(residual, luma, chroma, grain)
                 _add(out[part, ..., channels], residual, -strength if inverted else strength)
         return out
 
@@ -345,6 +363,29 @@ def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
         rows = wide[:, low[band]]
         out[:, band] = rows + weight[band, None] * (wide[:, high[band]] - rows)
     return out
+
+
+def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: float) -> None:
+    """Scale brightness and colour of a residual (N, H, W, 3) apart, in place.
+
+    Grain is what the brightness has above a small binomial blur.
+    """
+    for change in residual:
+        brightness = change @ _LUMA
+        kept = luma * brightness
+        if grain:
+            kept -= np.float32(luma * grain) * (brightness - _blurred(brightness))
+        change *= np.float32(chroma)
+        change += (kept - np.float32(chroma) * brightness)[..., None]
+
+
+def _blurred(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(H, W) under the binomial kernel 1 4 6 4 1 each way, continued by repetition."""
+    for axis in (0, 1):
+        padded = np.pad(x, [(2, 2) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
+        taps = [padded.take(range(i, i + x.shape[axis]), axis) for i in range(5)]
+        x = (taps[0] + taps[4] + 4 * (taps[1] + taps[3]) + 6 * taps[2]) * np.float32(1 / 16)
+    return x
 
 
 def _add(colour: NDArray, residual: NDArray, strength: float) -> None:
