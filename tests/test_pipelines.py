@@ -271,7 +271,7 @@ def test_brightness_colour_and_grain_are_removed_apart():
     fine = brightness - kept  # the noise that stayed
     assert fine.std() > 0.5 * brightness.std()
     assert abs(np.mean(fine)) < 1e-4
-    # The binomial kernel takes the alternating pattern away completely, so it is (all but window effects) left.
+    # The binomial kernel takes the alternating pattern away completely, so all of it is left.
     checkers = (np.indices((40, 56)).sum(0) % 2 * 2 - 1)[4:-4, 4:-4]
     assert abs((kept[4:-4, 4:-4] * checkers).mean()) < 1e-4 < brightness.std()
 
