@@ -123,14 +123,27 @@ def denoise(model: str, name: str | None, only: str | None, **options: Any) -> N
 @click.option(
     "--latent-weight",
     type=float,
-    default=0.1,
+    default=0.3,
     show_default=True,
     help="Weight of the distance to the teacher's latents.",
+)
+@click.option(
+    "--teacher-weight",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Weight of the error of the teacher's decoder on the student's latents.",
 )
 @click.option("--latents", type=click.Path(dir_okay=False, path_type=Path),
               help="Where to keep the teacher's latents [default: OUT/latents.npz].")  # fmt: skip
 def distill(
-    teacher: str, model: str, name: str | None, latent_weight: float, latents: Path | None, **options: Any
+    teacher: str,
+    model: str,
+    name: str | None,
+    latent_weight: float,
+    teacher_weight: float,
+    latents: Path | None,
+    **options: Any,
 ) -> None:
     """Train encoder and decoder students in a teacher's latent space.
 
@@ -146,7 +159,8 @@ def distill(
     channels = load_weights(teacher).config.latent_channels
     path = train_distillation(
         zoo.build(model, channels, name), teacher, list(options["data"]), config,
-        init=options["init"], resume=not options["fresh"], latent_weight=latent_weight, cache=latents,
+        init=options["init"], resume=not options["fresh"], latent_weight=latent_weight,
+        teacher_weight=teacher_weight, cache=latents,
     )  # fmt: skip
     _finish(path)
 

@@ -84,14 +84,17 @@ class DistillRecipe:
 
     Half of a batch decodes the teacher's latents with a little noise added, so that the decoder
     serves any program that speaks them; the other half decodes the student's own, so that the
-    pair works together. The encoder also regresses the teacher's latents. All terms are mean
-    absolute errors.
+    pair works together. The encoder also regresses the teacher's latents, and for a quarter of the
+    batch the picture through the teacher's own decoder: which errors of a latent matter to a
+    program that reads it, only that decoder knows. All terms are mean absolute errors.
     """
 
     pool: ImagePool
     latents: list[np.ndarray]
     config: TrainConfig
-    latent_weight: float = 0.1
+    teacher: Network | None = None  # its decoder
+    latent_weight: float = 0.3
+    teacher_weight: float = 1.0
     latent_noise: float = 0.1
     margin: int = 1  # latents at a crop's border lack context: their targets are left out
 
@@ -123,16 +126,21 @@ class DistillRecipe:
         taught, round_trip = error[:half].mean(), error[half:].mean()
         loss = taught + round_trip + self.latent_weight * latent
         logs = {"decoder": float(taught.detach()), "pair": float(round_trip.detach())}
+        if self.teacher is not None and self.teacher_weight:
+            few = max(1, len(x) // 4)
+            foreign = (self.teacher(own[half : half + few]).float() - x[half : half + few]).abs().mean()
+            loss = loss + self.teacher_weight * foreign
+            logs["teacher"] = float(foreign.detach())
         return loss, logs | {"latent": float(latent.detach())}
 
 
-def _validate(pool: ImagePool, latents: list[np.ndarray]) -> Any:
-    """Whole pictures: own round trip, the decoder on the teacher's latents, latent error."""
+def _validate(pool: ImagePool, latents: list[np.ndarray], teacher: Network | None) -> Any:
+    """Whole pictures: own round trip, each decoder on the other's latents, latent error."""
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
         device = next(model.parameters()).device
-        pair, decoder, error = [], [], []
+        pair, decoder, foreign, error = [], [], [], []
         for picture, latent in zip(pool.images, latents, strict=True):
             h, w = (n * FACTOR for n in latent.shape[:2])
             x = to_tensor(picture[None, :h, :w], device)
@@ -141,8 +149,11 @@ def _validate(pool: ImagePool, latents: list[np.ndarray]) -> Any:
             pair.append(psnr(model["decoder"](own), x))
             decoder.append(psnr(model["decoder"](z), x))
             error.append(float(((own - z) ** 2).mean()))
-        return {"psnr": float(np.mean(pair)), "psnr_teacher_latents": float(np.mean(decoder)),
-                "latent_mse": float(np.mean(error))}  # fmt: skip
+            if teacher is not None:
+                foreign.append(psnr(teacher(own), x))
+        result = {"psnr": float(np.mean(pair)), "psnr_teacher_latents": float(np.mean(decoder)),
+                  "latent_mse": float(np.mean(error))}  # fmt: skip
+        return result | ({"psnr_teacher_decoder": float(np.mean(foreign))} if foreign else {})
 
     return evaluate
 
@@ -154,7 +165,8 @@ def train_distillation(
     train: TrainConfig,
     init: str | None = None,
     resume: bool = True,
-    latent_weight: float = 0.1,
+    latent_weight: float = 0.3,
+    teacher_weight: float = 1.0,
     cache: Path | None = None,
 ) -> Path:
     """Train encoder and decoder students; returns the weights file (``out/<name>.safetensors``).
@@ -168,6 +180,7 @@ def train_distillation(
     init : weights file to start from.
     latent_weight : weight of the latent error; more brings the latents nearer to the teacher's,
         less favours the pair's own round trip.
+    teacher_weight : weight of the error through the teacher's decoder, where it has one.
     cache : where the teacher's latents are kept, default ``out/latents.npz``.
 
     Raises
@@ -198,7 +211,10 @@ def train_distillation(
         raise ImageError(
             f"no picture is as large as a crop of {train.crop}: use larger ones or a smaller --crop"
         )
-    recipe = DistillRecipe(pool, [of[id(p)] for p in pool.images], train, latent_weight)
+    decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
+    recipe = DistillRecipe(
+        pool, [of[id(p)] for p in pool.images], train, decoder, latent_weight, teacher_weight
+    )
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -208,7 +224,7 @@ def train_distillation(
 
     trainer = Trainer(
         model, recipe.make_batch, recipe.loss, train, export,
-        _validate(validation, [of[id(p)] for p in validation.images]),
+        _validate(validation, [of[id(p)] for p in validation.images], decoder),
     )  # fmt: skip
     if resume:
         trainer.load_checkpoint()
