@@ -56,6 +56,7 @@ class LazyGroup(click.Group):
         "evaluate": "zenith_ae.training.cli",
         "info": "zenith_ae.app.describe",
         "models": "zenith_ae.app.describe",
+        "serve": "zenith_ae.app.server",
         "train": "zenith_ae.training.cli",
     }
 

@@ -114,24 +114,31 @@ READABLE_SUFFIXES = frozenset((
 _open_lock = threading.Lock()
 
 
-def read_picture(source: str | os.PathLike[str] | bytes, name: str | None = None) -> Picture:
+def read_picture(
+    source: str | os.PathLike[str] | bytes, name: str | None = None, max_pixels: int | None = None
+) -> Picture:
     """Read a picture from a file, or from bytes (then ``name`` is used in messages).
+
+    Parameters
+    ----------
+    max_pixels : refuse larger pictures before a pixel is decoded; default ZENITH_MAX_PIXELS, else
+        `MAX_PIXELS`.
 
     Raises
     ------
     ImageError
         If the file is missing, unreadable, damaged, of no supported format, or larger than the
-        limit of `MAX_PIXELS`.
+        limit.
     ConfigError
         If ZENITH_MAX_PIXELS is not a number.
     """
     if isinstance(source, bytes):
-        return _read(io.BytesIO(source), name or "<bytes>")
+        return _read(io.BytesIO(source), name or "<bytes>", max_pixels)
     name = name or os.fspath(source)
     try:
         with open(source, "rb") as file:
             # A pipe, such as the shell's <(...), cannot go back to its beginning.
-            return _read(file if file.seekable() else io.BytesIO(file.read()), name)
+            return _read(file if file.seekable() else io.BytesIO(file.read()), name, max_pixels)
     except FileNotFoundError:
         raise ImageError(f"{name}: no such file; check the path") from None
     except IsADirectoryError:
@@ -144,7 +151,7 @@ def read_picture(source: str | os.PathLike[str] | bytes, name: str | None = None
         raise ImageError(f"{name!r}: not a usable path: {error}") from None
 
 
-def _read(file: BinaryIO, name: str) -> Picture:
+def _read(file: BinaryIO, name: str, max_pixels: int | None) -> Picture:
     try:
         head = file.read(32)
         if not head:
@@ -159,7 +166,7 @@ def _read(file: BinaryIO, name: str) -> Picture:
             finally:
                 Image.MAX_IMAGE_PIXELS = limit
         with image:
-            _check_size(image.size, name)
+            _check_size(image.size, name, max_pixels)
             notes = _notes(image)
             image.load()
             metadata = read_metadata(image)
@@ -185,17 +192,20 @@ def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
                      "JPEG 2000, AVIF); convert it first")  # fmt: skip
 
 
-def _check_size(size: tuple[int, int], name: str) -> None:
-    text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
-    if not text.isdecimal():
-        raise ConfigError(f"ZENITH_MAX_PIXELS must be a number of pixels, got {text!r}")
-    limit = int(text)
+def _check_size(size: tuple[int, int], name: str, limit: int | None) -> None:
+    hint = "use a smaller picture"
+    if limit is None:
+        text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
+        if not text.isdecimal():
+            raise ConfigError(f"ZENITH_MAX_PIXELS must be a number of pixels, got {text!r}")
+        limit, hint = int(text), "set ZENITH_MAX_PIXELS to allow it"
     width, height = size
     if width < 1 or height < 1:
         raise ImageError(f"{name}: has no pixels ({width} x {height})")
     if width * height > limit:
-        raise ImageError(f"{name}: {width} x {height} pixels exceed the limit of {limit} (a decompression "
-                         "bomb?); set ZENITH_MAX_PIXELS to allow it")  # fmt: skip
+        raise ImageError(
+            f"{name}: {width} x {height} pixels exceed the limit of {limit} (a decompression bomb?); {hint}"
+        )
 
 
 def _notes(image: Image.Image) -> tuple[str, ...]:

@@ -1,0 +1,448 @@
+"""``zenith-ae serve``: an HTTP server. POST a picture, get a picture or latents.
+
+Bodies are the bytes of a file, as ``curl --data-binary @photo.jpg`` sends them. Work is done by a
+few threads; requests beyond a short queue are turned away at once rather than kept waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import click
+import numpy as np
+
+from zenith_ae import __version__
+from zenith_ae.errors import ConfigError, ZenithError
+
+try:
+    import uvicorn
+    from fastapi import FastAPI, HTTPException, Query, Request, Response
+    from fastapi.responses import HTMLResponse, JSONResponse
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.exposition import generate_latest
+except ImportError as missing:
+    raise click.ClickException(
+        f"the server needs {missing.name}: install the extra with  pip install 'zenith-ae[serve]'"
+    ) from None
+
+if TYPE_CHECKING:
+    from zenith_ae.images import Picture
+    from zenith_ae.pipelines import Autoencoder, Denoiser
+
+__all__ = ["Limits", "create_app", "serve"]
+
+LATENTS = "application/vnd.safetensors"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server takes on.
+
+    Attributes
+    ----------
+    upload : bytes of a request's body.
+    pixels : pixels of a picture, checked before it is decoded, or of what latents decode to.
+    jobs : requests worked on at the same time.
+    queue : requests that may wait for their turn; more are answered 503.
+    seconds : after this time a request is answered 504.
+    """
+
+    upload: int = 64 * 2**20
+    pixels: int = 64 * 10**6
+    jobs: int = 1
+    queue: int = 16
+    seconds: float = 120.0
+
+
+class _Worker:
+    """Runs work in threads, within the limits, and counts."""
+
+    def __init__(self, limits: Limits, threads: int | None) -> None:
+        self.limits, self.threads = limits, threads
+        self.executor = ThreadPoolExecutor(limits.jobs, thread_name_prefix="zenith-job")
+        self.waiting = 0
+        self.models: dict[str, Any] = {}
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "zenith_requests", "Requests by operation and status.", ["operation", "status"], registry=registry
+        )
+        self.latency = Histogram(
+            "zenith_seconds",
+            "Seconds of a finished request, waiting included.",
+            ["operation"],
+            registry=registry,
+        )
+        self.pixels = Counter("zenith_pixels", "Pixels worked on.", ["operation"], registry=registry)
+        in_progress = Gauge("zenith_in_progress", "Requests working or waiting.", registry=registry)
+        in_progress.set_function(lambda: self.waiting)
+
+    def model(self, name: str, kind: str) -> Any:
+        """A shipped model, loaded at its first use. Files of the server are out of reach."""
+        from zenith_ae.pipelines import load
+        from zenith_ae.weights import available_weights
+
+        if name not in available_weights():
+            raise ConfigError(f"no model {name!r}; there are {', '.join(available_weights())}")
+        if name not in self.models:
+            self.models[name] = load(name, threads=self.threads)
+        if self.models[name].kind != kind:
+            raise ConfigError(f"{name} is no {kind}")
+        return self.models[name]
+
+    async def run(self, operation: str, work: Callable[[], Response]) -> Response:
+        start, status = time.monotonic(), 500
+        try:
+            if self.waiting >= self.limits.jobs + self.limits.queue:
+                status = 503
+                raise HTTPException(status, "too many requests are waiting; try again later",
+                                    {"Retry-After": "5"})  # fmt: skip
+            self.waiting += 1
+            loop = asyncio.get_running_loop()
+            job = self.executor.submit(work)
+            job.add_done_callback(lambda _: self._leave(loop))
+            response = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(job)), self.limits.seconds)
+            status = response.status_code
+            self.latency.labels(operation).observe(time.monotonic() - start)
+            return response
+        except (TimeoutError, asyncio.TimeoutError):
+            status = 504
+            job.cancel()  # where it still waits; a running one goes on to its end
+            raise HTTPException(status, f"not done after {self.limits.seconds:g} s") from None
+        except ZenithError as error:
+            status = 400
+            raise HTTPException(status, " ".join(str(error).split())) from None
+        except MemoryError:
+            status = 507
+            raise HTTPException(status, "not enough memory for this picture") from None
+        finally:
+            self.requests.labels(operation, str(status)).inc()
+
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called where a job ended, mostly in its thread."""
+
+        def leave() -> None:
+            self.waiting -= 1
+
+        with suppress(RuntimeError):  # the loop is closed: the server has ended
+            loop.call_soon_threadsafe(leave)
+
+
+Share = Annotated[float, Query(ge=0, le=1)]
+Format = Annotated[
+    Literal["png", "jpg", "webp", "tif", "avif", "bmp"] | None, Query(description="default: the input's")
+]
+Quality = Annotated[int | None, Query(ge=1, le=100, description="of JPEG, WebP and AVIF")]
+Model = Annotated[str, Query(description="name of a model, see /models")]
+_BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+_PICTURE: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}}, "description": "a picture"}}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "unusable input; `detail` says why"},
+    413: {"description": "body too large"},
+    503: {"description": "too many requests"},
+    504: {"description": "took too long"},
+}
+
+
+def create_app(limits: Limits | None = None, threads: int | None = None) -> FastAPI:
+    """The application, for any ASGI server.
+
+    Parameters
+    ----------
+    limits : see `Limits`.
+    threads : CPU threads of a job; default all.
+    """
+    limits = limits or Limits()
+    worker = _Worker(limits, threads)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        worker.executor.shutdown(wait=True, cancel_futures=True)
+
+    # The interactive pages of FastAPI load scripts from elsewhere; /docs here is a page of its own.
+    app = FastAPI(
+        title="zenith-ae", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
+        description="Denoise pictures; encode them to latents and back.",
+    )  # fmt: skip
+
+    async def body(request: Request) -> bytes:
+        """The whole body, given up on as soon as it is too long."""
+        data = bytearray()
+        too_long = HTTPException(413, f"the body exceeds the limit of {limits.upload} bytes")
+        if int(request.headers.get("content-length", "0") or 0) > limits.upload:
+            raise too_long
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > limits.upload:
+                raise too_long
+        return bytes(data)
+
+    def picture(data: bytes) -> Picture:
+        from zenith_ae.images import read_picture
+
+        return read_picture(data, "body", limits.pixels)
+
+    def answer(result: Picture, model: Any, format: str | None, quality: int | None, strip: bool,
+               headers: dict[str, str] | None = None) -> Response:  # fmt: skip
+        from zenith_ae.image_writing import encode_picture, suffix_for, write_format
+
+        suffix = f".{format}" if format else suffix_for(result.format)
+        buffer = io.BytesIO()
+        notes = result.notes + encode_picture(
+            result.stripped() if strip else result, buffer, suffix, "result", quality
+        )
+        kind = f"image/{str(write_format(suffix)).lower()}"
+        return Response(buffer.getvalue(), media_type=kind, headers=_headers(model, notes) | (headers or {}))
+
+    @app.post("/denoise", openapi_extra=_BODY, responses=_PICTURE | _ERRORS, response_class=Response)
+    async def denoise(
+        request: Request,
+        model: Model = "zenith-denoise",
+        sigma: Annotated[
+            str, Query(description="auto, or the noise's standard deviation of 0..255")
+        ] = "auto",
+        strength: Share = 1.0,
+        luma: Share = 1.0,
+        chroma: Share = 1.0,
+        grain: Share = 0.0,
+        format: Format = None,
+        quality: Quality = None,
+        strip: bool = False,
+    ) -> Response:
+        """A picture in, a clean picture of the same size, mode and bit depth out."""
+        level = _sigma(sigma)
+        data = await body(request)
+
+        def work() -> Response:
+            denoiser: Denoiser = worker.model(model, "denoiser")
+            noisy = picture(data)
+            pixels = noisy.pixels[None]
+            told = np.float32(level) if level is not None else denoiser.sigma_maps(pixels, noisy.layout)
+            clean = denoiser.clean(
+                pixels, noisy.layout, told, strength, luma=luma, chroma=chroma, grain=grain
+            )
+            worker.pixels.labels("denoise").inc(noisy.width * noisy.height)
+            result = noisy.with_pixels(clean[0])
+            return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{told.mean():.2f}"})
+
+        return await worker.run("denoise", work)
+
+    @app.post(
+        "/encode", openapi_extra=_BODY, response_class=Response,
+        responses=_ERRORS | {200: {"content": {LATENTS: {}}, "description": "a latent file"}},
+    )  # fmt: skip
+    async def encode(
+        request: Request, model: Model = "zenith-taef2-lite", dtype: Literal["fp16", "fp32"] = "fp16"
+    ) -> Response:
+        """A picture in, a latent file out: safetensors with the tensor `latents` (1, C, H/8, W/8)."""
+        data = await body(request)
+
+        def work() -> Response:
+            from zenith_ae.latents import LatentFile, encode_latents
+
+            autoencoder: Autoencoder = worker.model(model, "autoencoder")
+            source = picture(data)
+            z = autoencoder.encode(source)
+            file = LatentFile(
+                z, autoencoder.name, autoencoder.hash, source.height, source.width, source.layout
+            )
+            worker.pixels.labels("encode").inc(source.width * source.height)
+            return Response(encode_latents(file, dtype), media_type=LATENTS,
+                            headers=_headers(autoencoder, source.notes))  # fmt: skip
+
+        return await worker.run("encode", work)
+
+    @app.post("/decode", openapi_extra=_BODY, responses=_PICTURE | _ERRORS, response_class=Response)
+    async def decode(request: Request, format: Format = None, quality: Quality = None) -> Response:
+        """A latent file in, a picture of the original size out (PNG unless another is asked for)."""
+        data = await body(request)
+
+        def work() -> Response:
+            from zenith_ae.latents import parse_latents
+
+            from .cli import decoded
+
+            file = parse_latents(data, "body")
+            if file.width * file.height > limits.pixels:
+                raise ConfigError(
+                    f"body: {file.width} x {file.height} pixels exceed the limit of {limits.pixels}"
+                )
+            autoencoder: Autoencoder = worker.model(file.model, "autoencoder")
+            if autoencoder.hash != file.weights:
+                raise ConfigError(f"body: made by other weights of {file.model}")
+            result = decoded(autoencoder, file, "auto")
+            worker.pixels.labels("decode").inc(file.width * file.height)
+            return answer(result, autoencoder, format, quality, False)
+
+        return await worker.run("decode", work)
+
+    @app.get("/models")
+    def models() -> list[dict[str, Any]]:
+        """The models that come with zenith-ae."""
+        from zenith_ae.weights import available_weights, load_weights
+
+        found = (load_weights(name) for name in available_weights())
+        return [
+            {"name": w.config.name, "kind": w.config.kind, "weights": w.hash,
+             "latent_channels": w.config.latent_channels} for w in found
+        ]  # fmt: skip
+
+    @app.get("/health")
+    def health() -> dict[str, Any]:
+        """Whether the server takes work."""
+        return {"status": "ok", "version": __version__, "in_progress": worker.waiting}
+
+    @app.get("/metrics", response_class=Response)
+    def metrics() -> Response:
+        """Counters for Prometheus."""
+        return Response(generate_latest(worker.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/", include_in_schema=False)
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(_page(app.openapi()))
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"detail": f"unexpected {type(error).__name__}"}, 500)
+
+    return app
+
+
+def _sigma(text: str) -> float | None:
+    """None for auto."""
+    if text == "auto":
+        return None
+    try:
+        level = float(text)
+    except ValueError:
+        level = -1.0
+    if not 0 <= level <= 255:
+        raise HTTPException(400, f"sigma {text[:40]!r} is not auto or a number in 0..255")
+    return level
+
+
+def _headers(model: Any, notes: tuple[str, ...]) -> dict[str, str]:
+    headers = {"X-Zenith-Model": model.name, "X-Zenith-Weights": model.hash}
+    if notes:
+        headers["X-Zenith-Notes"] = "; ".join(notes).encode("ascii", "replace").decode()
+    return headers
+
+
+def _page(schema: dict[str, Any]) -> str:
+    """The operations of an OpenAPI schema as a page that needs nothing from elsewhere."""
+    from html import escape
+
+    rows = []
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            parameters = []
+            for parameter in operation.get("parameters", []):
+                default = parameter["schema"].get("default")
+                text = escape(parameter["name"]) + (
+                    f" = {escape(str(default))}" if default is not None else ""
+                )
+                parameters.append(f'<code title="{escape(parameter.get("description", ""))}">{text}</code>')
+            rows.append(
+                f"<tr><td><code>{method.upper()} {escape(path)}</code></td>"
+                f"<td>{escape(operation.get('description', ''))}</td><td>{' '.join(parameters)}</td></tr>"
+            )
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>zenith-ae</title>
+<meta name="viewport" content="width=device-width"><style>
+:root {{ color-scheme: light dark }} body {{ font: 16px/1.5 system-ui; margin: 2rem auto; max-width: 60rem;
+padding: 0 1rem }} td, th {{ padding: .4rem .8rem .4rem 0; text-align: left; vertical-align: top }}
+pre {{ overflow: auto }}</style></head><body><h1>zenith-ae {escape(__version__)}</h1>
+<p>{escape(schema["info"]["description"])} The body of a POST is the file itself.</p>
+<pre>curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
+curl --data-binary @photo.jpg localhost:8000/encode -o photo.latent.safetensors
+curl --data-binary @photo.latent.safetensors "localhost:8000/decode?format=webp" -o back.webp</pre>
+<table><tr><th>request</th><th></th><th>parameters</th></tr>{"".join(rows)}</table>
+<p>The machine-readable description is <a href="openapi.json">openapi.json</a>.</p></body></html>"""
+
+
+@click.command(short_help="Serve over HTTP: POST a picture, get a picture or latents.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 opens it to the network, without any password.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
+)
+@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads of a job. [default: all]")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=Limits.jobs,
+    show_default=True,
+    help="Requests worked on at the same time.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(0),
+    default=Limits.queue,
+    show_default=True,
+    help="Requests that may wait; more get 503.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=Limits.seconds,
+    show_default=True,
+    help="Seconds after which a request gets 504.",
+)
+@click.option(
+    "--max-upload",
+    type=click.IntRange(1),
+    default=Limits.upload // 2**20,
+    show_default=True,
+    help="Largest body in MiB; more gets 413.",
+)
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(1),
+    default=Limits.pixels,
+    show_default=True,
+    help="Largest picture in pixels; more gets 400.",
+)
+def serve(
+    host: str, port: int, threads: int | None, jobs: int, queue: int, timeout: float, max_upload: int,
+    max_pixels: int,
+) -> None:  # fmt: skip
+    """Serve over HTTP: POST a picture, get a picture or latents. Ctrl-C ends it.
+
+    \b
+    Examples:
+      zenith-ae serve
+      curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
+    """
+    limits = Limits(max_upload * 2**20, max_pixels, jobs, queue, timeout)
+    config = uvicorn.Config(create_app(limits, threads), host, port, log_level="warning", server_header=False)
+    try:
+        listener = config.bind_socket() if port == 0 else _listen(host, port)
+    except OSError as error:
+        raise click.ClickException(
+            f"{host}:{port}: {error.strerror or error}; choose another --port or --host"
+        ) from None
+    address, number = listener.getsockname()[:2]
+    print(f"zenith-ae: http://{address}:{number}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    server = uvicorn.Server(config)
+    with listener:
+        server.run([listener])
+    raise KeyboardInterrupt
+
+
+def _listen(host: str, port: int) -> Any:
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)

@@ -1,0 +1,190 @@
+"""The HTTP server, in this process through an ASGI client, and as a program."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+pytest.importorskip("prometheus_client", reason="needs the extra serve")
+pytest.importorskip("httpx", reason="the client of these tests")
+
+from fastapi.testclient import TestClient
+
+import zenith_ae
+from zenith_ae.app.server import Limits, create_app
+from zenith_ae.latents import parse_latents
+from zenith_ae.pipelines import Denoiser
+
+
+def noisy(height=24, width=40, mode="RGB"):
+    rng = np.random.default_rng(1)
+    shape = (height, width) if mode == "L" else (height, width, len(mode))
+    return np.clip(rng.normal(128, 20, shape), 0, 255).astype(np.uint8)
+
+
+def png(pixels, **options):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", **options)
+    return buffer.getvalue()
+
+
+def picture(response):
+    assert response.status_code == 200, response.text
+    with Image.open(io.BytesIO(response.content)) as image:
+        image.load()
+        return image
+
+
+@pytest.fixture(scope="module")
+def client():
+    with TestClient(create_app(Limits(upload=10**6, pixels=10**5), threads=1)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
+def test_denoise_equals_the_library(client, mode):
+    pixels = noisy(mode=mode)
+    response = client.post(
+        "/denoise", params={"sigma": "20", "strength": 0.8}, content=png(pixels, dpi=(200, 200))
+    )
+    result = picture(response)
+    assert (result.format, result.mode) == ("PNG", mode)
+    assert round(result.info["dpi"][0]) == 200
+    expected = zenith_ae.load("zenith-denoise", threads=1)(pixels, sigma=20, strength=0.8)
+    np.testing.assert_array_equal(np.asarray(result), expected)
+    assert response.headers["x-zenith-sigma"] == "20.00"
+    assert response.headers["x-zenith-model"] == "zenith-denoise"
+
+
+def test_automatic_level_is_reported_and_formats_convert(client):
+    response = client.post("/denoise?format=webp&quality=50&strip=true", content=png(noisy()))
+    assert picture(response).format == "WEBP"
+    assert response.headers["content-type"] == "image/webp"
+    assert 10 < float(response.headers["x-zenith-sigma"]) < 30
+
+
+def test_encode_and_decode_restore_the_size(client):
+    encoded = client.post("/encode?dtype=fp32&model=zenith-taef2-nano", content=png(noisy(23, 41)))
+    assert encoded.status_code == 200
+    file = parse_latents(encoded.content)
+    assert file.latents.shape == (1, 32, 3, 6)
+    result = picture(client.post("/decode", content=encoded.content))
+    assert result.size == (41, 23)
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "message"),
+    [
+        ("/denoise", b"", 400, "empty"),
+        ("/denoise", b"no picture at all", 400, "not a picture"),
+        ("/denoise", png(noisy())[:300], 400, "truncated"),
+        ("/denoise", png(np.zeros((400, 400), np.uint8)), 400, "exceed the limit of 100000"),
+        ("/denoise?model=zenith-taef2-lite", png(noisy()), 400, "is no denoiser"),
+        ("/denoise?model=/etc/passwd", png(noisy()), 400, "no model"),
+        ("/denoise?sigma=much", png(noisy()), 400, "sigma"),
+        ("/denoise?sigma=nan", png(noisy()), 400, "sigma"),
+        ("/denoise?strength=2", png(noisy()), 422, "strength"),
+        ("/denoise?format=exe", png(noisy()), 422, "format"),
+        ("/denoise?format=jpg", png(noisy(mode="RGBA")), 400, "transparency"),
+        ("/denoise", b"x" * (10**6 + 1), 413, "exceeds the limit"),
+        ("/decode", png(noisy()), 400, "not a latent file"),
+    ],
+)
+def test_bad_requests_get_one_clear_line(client, path, content, status, message):
+    response = client.post(path, content=content)
+    assert response.status_code == status
+    assert message in response.text
+    assert "Traceback" not in response.text
+
+
+def test_a_body_of_unknown_length_is_cut_off(client):
+    chunks = iter([b"x" * 2**18] * 8)  # without a Content-Length
+    assert client.post("/denoise", content=chunks).status_code == 413
+
+
+def test_health_models_metrics_and_a_page_from_nowhere_else(client):
+    client.post("/denoise?sigma=5", content=png(noisy()))
+    assert client.get("/health").json()["status"] == "ok"
+    assert "zenith-denoise" in [model["name"] for model in client.get("/models").json()]
+    metrics = client.get("/metrics").text
+    assert 'zenith_requests_total{operation="denoise",status="200"}' in metrics
+    assert "zenith_in_progress 0.0" in metrics
+    page = client.get("/").text
+    assert "POST /denoise" in page
+    assert "http://" not in page and "https://" not in page
+    operations = client.get("/openapi.json").json()["paths"]
+    assert {"/denoise", "/encode", "/decode", "/health", "/metrics", "/models"} <= operations.keys()
+
+
+def test_too_many_and_too_slow_requests_are_turned_away(monkeypatch):
+    release, started = threading.Event(), threading.Event()
+    clean = Denoiser.clean
+
+    def slow(self, *arguments, **options):
+        started.set()
+        release.wait(20)
+        return clean(self, *arguments, **options)
+
+    monkeypatch.setattr(Denoiser, "clean", slow)
+    limits = Limits(jobs=1, queue=1, seconds=0.5)
+    body = png(noisy())
+    with TestClient(create_app(limits, threads=1)) as client, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(client.post, "/denoise?sigma=5", content=body)
+        assert started.wait(10)
+        second = pool.submit(client.post, "/denoise?sigma=5", content=body)
+        deadline = time.monotonic() + 10
+        while client.get("/health").json()["in_progress"] < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        third = client.post("/denoise?sigma=5", content=body)
+        assert third.status_code == 503
+        assert third.headers["retry-after"]
+        assert first.result().status_code == second.result().status_code == 504
+        assert client.get("/health").json()["in_progress"] == 1  # the running one holds its place
+        release.set()
+        while client.get("/health").json()["in_progress"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert client.post("/denoise?sigma=5", content=body).status_code == 200
+
+
+def test_the_program_listens_serves_and_ends_with_130():
+    pytest.importorskip("uvicorn")
+    program = [sys.executable, "-c", "from zenith_ae.app.cli import main; main()"]
+    server = subprocess.Popen(
+        [*program, "serve", "--port", "0", "--threads", "1"], stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        line = server.stderr.readline()
+        address = line.split()[1]
+        assert address.startswith("http://127.0.0.1:"), line
+        request = urllib.request.Request(address + "denoise?sigma=10", png(noisy()), method="POST")
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    assert response.headers["Content-Type"] == "image/png"
+                    break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        port = address.rstrip("/").rpartition(":")[2]
+        other = subprocess.run(
+            [*program, "serve", "--port", port], capture_output=True, text=True, check=False
+        )
+        assert other.returncode == 1
+        assert "choose another --port" in other.stderr
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 130
+    finally:
+        server.kill()
+        server.stderr.close()
