@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -428,8 +429,8 @@ def serve(
     limits = Limits(max_upload * 2**20, max_pixels, jobs, queue, timeout)
     config = uvicorn.Config(create_app(limits, threads), host, port, log_level="warning", server_header=False)
     try:
-        listener = config.bind_socket() if port == 0 else _listen(host, port)
-    except OSError as error:
+        listener = socket.create_server((host, port), family=_family(host))
+    except OSError as error:  # of the address or the port
         raise click.ClickException(
             f"{host}:{port}: {error.strerror or error}; choose another --port or --host"
         ) from None
@@ -441,8 +442,5 @@ def serve(
     raise KeyboardInterrupt
 
 
-def _listen(host: str, port: int) -> Any:
-    import socket
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family)
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

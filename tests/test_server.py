@@ -168,15 +168,8 @@ def test_the_program_listens_serves_and_ends_with_130():
         address = line.split()[1]
         assert address.startswith("http://127.0.0.1:"), line
         request = urllib.request.Request(address + "denoise?sigma=10", png(noisy()), method="POST")
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                with urllib.request.urlopen(request, timeout=30) as response:
-                    assert response.headers["Content-Type"] == "image/png"
-                    break
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        with urllib.request.urlopen(request, timeout=60) as response:  # the line means that it listens
+            assert response.headers["Content-Type"] == "image/png"
         port = address.rstrip("/").rpartition(":")[2]
         other = subprocess.run(
             [*program, "serve", "--port", port], capture_output=True, text=True, check=False
