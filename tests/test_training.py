@@ -73,6 +73,15 @@ def test_training_lowers_the_loss_and_exports_usable_weights(photos, denoiser, t
     assert weights.metadata["steps"] == "60"
 
 
+def test_psnr_loss_lowers_the_error_too(photos, denoiser, tmp_path) -> None:
+    noise = Mixture(camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, sigma=(0.15, 0.2), varying=0)
+    config = steps(tmp_path, 60, lr=1e-2)
+    restore.train_restoration(denoiser, [str(photos)], config, noise, loss="psnr")
+    errors, losses = log(tmp_path, "l1"), log(tmp_path, "loss")
+    assert np.mean(errors[-10:]) < 0.8 * np.mean(errors[:5])
+    assert losses[-1] < losses[0] < 0  # logarithms of errors below 1
+
+
 def test_resumed_training_equals_uninterrupted_training(photos, denoiser, tmp_path, monkeypatch) -> None:
     whole = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "whole", 12))
     loop = restore.Trainer._loop

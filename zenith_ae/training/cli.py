@@ -93,7 +93,14 @@ def train() -> None:
 )
 @click.option("--name", help="Name of the result [default: the architecture's].")
 @click.option("--only", type=click.Choice(["denoiser", "estimator"]), help="Train one part, keep the other.")
-def denoise(model: str, name: str | None, only: str | None, **options: Any) -> None:
+@click.option(
+    "--loss",
+    type=click.Choice(["l1", "psnr"]),
+    default="l1",
+    show_default=True,
+    help="Absolute error, or the logarithm of the squared one: for the end of a training.",
+)
+def denoise(model: str, name: str | None, only: str | None, loss: str, **options: Any) -> None:
     """Train a restoration model on clean pictures.
 
     \b
@@ -106,6 +113,7 @@ def denoise(model: str, name: str | None, only: str | None, **options: Any) -> N
     path = train_restoration(
         zoo.build(model, name=name), list(options["data"]), config,
         init=options["init"], resume=not options["fresh"], only=only,
+        loss=loss,
     )  # fmt: skip
     _finish(path)
 

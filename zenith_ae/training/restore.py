@@ -49,7 +49,9 @@ def save_model(path: Path, config: ModelConfig, state: dict[str, Tensor], metada
 class RestoreRecipe:
     """The loss of one step.
 
-    The denoiser minimises the absolute error of picture + residual. The estimator minimises the
+    The denoiser minimises the absolute error of picture + residual, or (``loss_kind`` "psnr") the
+    logarithm of each crop's mean squared error, which is what a mean of PSNRs rewards (as in HINet,
+    arXiv:2105.06086); better for the end of a training than for its beginning. The estimator minimises the
     error of the logarithm of the local noise level. After a fifth of the training, part of the
     pictures is denoised at the *estimated* level, and the estimator learns from the outcome too:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
@@ -62,6 +64,7 @@ class RestoreRecipe:
     config: TrainConfig
     estimated: float = 0.2  # share of the pictures with white noise at their estimated level
     estimated_other: float = 0.6  # and of the others
+    loss_kind: str = "l1"
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
@@ -96,8 +99,13 @@ class RestoreRecipe:
         residual = model["denoiser"](
             torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
         )
-        restoration = (degraded + residual.float() - target).abs().mean()
+        error = degraded + residual.float() - target
+        restoration = error.abs().mean()
         logs["l1"] = float(restoration.detach())
+        if self.loss_kind == "psnr":
+            # The factor makes it weigh about as much as the absolute error; 1e-5 is 50 dB, below
+            # which a crop counts as clean.
+            restoration = 0.01 * (error.square().mean(dim=(1, 2, 3)) + 1e-5).log().mean()
         return loss + restoration, logs
 
 
@@ -170,6 +178,7 @@ def train_restoration(
     init: str | None = None,
     resume: bool = True,
     only: str | None = None,
+    loss: str = "l1",
 ) -> Path:
     """Train a denoiser; returns the weights file (``out/<name>.safetensors``).
 
@@ -182,6 +191,7 @@ def train_restoration(
     init : weights file to start from.
     resume : continue from the folder's checkpoint if there is one.
     only : train this part alone ("denoiser" or "estimator") and keep the other as it is.
+    loss : "l1" or "psnr", see `RestoreRecipe`.
     """
     if config.kind != "denoiser":
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
@@ -201,7 +211,7 @@ def train_restoration(
         if only not in model:
             raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")
         model.requires_grad_(False)[only].requires_grad_(True)
-    recipe = RestoreRecipe(mixture or Mixture(), pool, train)
+    recipe = RestoreRecipe(mixture or Mixture(), pool, train, loss_kind=loss)
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
