@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -56,7 +57,7 @@ class LazyGroup(click.Group):
         "evaluate": "zenith_ae.training.cli",
         "info": "zenith_ae.app.describe",
         "models": "zenith_ae.app.describe",
-        "serve": "zenith_ae.app.server",
+        "serve": "zenith_ae.app.tools",
         "train": "zenith_ae.training.cli",
     }
 
@@ -318,6 +319,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; every failure is one line on stderr and a code."""
+    # What Pillow finds odd about a file but reads all the same is not for users to act on.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     # Let a polite kill remove temporary files too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

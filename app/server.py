@@ -17,28 +17,21 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
 import numpy as np
+import uvicorn
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
 
 from zenith_ae import __version__
 from zenith_ae.errors import ConfigError, ZenithError
-
-try:
-    import uvicorn
-    from fastapi import FastAPI, HTTPException, Query, Request, Response
-    from fastapi.responses import HTMLResponse, JSONResponse
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
-    from prometheus_client.exposition import generate_latest
-except ImportError as missing:
-    raise click.ClickException(
-        f"the server needs {missing.name}: install the extra with  pip install 'zenith-ae[serve]'"
-    ) from None
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Autoencoder, Denoiser
 
-__all__ = ["Limits", "create_app", "serve"]
+__all__ = ["Limits", "create_app", "listen"]
 
 LATENTS = "application/vnd.safetensors"
 
@@ -369,78 +362,17 @@ curl --data-binary @photo.latent.safetensors "localhost:8000/decode?format=webp"
 <p>The machine-readable description is <a href="openapi.json">openapi.json</a>.</p></body></html>"""
 
 
-@click.command(short_help="Serve over HTTP: POST a picture, get a picture or latents.")
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; 0.0.0.0 opens it to the network, without any password.",
-)
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
-)
-@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads of a job. [default: all]")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 64),
-    default=Limits.jobs,
-    show_default=True,
-    help="Requests worked on at the same time.",
-)
-@click.option(
-    "--queue",
-    type=click.IntRange(0),
-    default=Limits.queue,
-    show_default=True,
-    help="Requests that may wait; more get 503.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=Limits.seconds,
-    show_default=True,
-    help="Seconds after which a request gets 504.",
-)
-@click.option(
-    "--max-upload",
-    type=click.IntRange(1),
-    default=Limits.upload // 2**20,
-    show_default=True,
-    help="Largest body in MiB; more gets 413.",
-)
-@click.option(
-    "--max-pixels",
-    type=click.IntRange(1),
-    default=Limits.pixels,
-    show_default=True,
-    help="Largest picture in pixels; more gets 400.",
-)
-def serve(
-    host: str, port: int, threads: int | None, jobs: int, queue: int, timeout: float, max_upload: int,
-    max_pixels: int,
-) -> None:  # fmt: skip
-    """Serve over HTTP: POST a picture, get a picture or latents. Ctrl-C ends it.
+def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
+    """Serve until SIGINT or SIGTERM.
 
-    \b
-    Examples:
-      zenith-ae serve
-      curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
+    Raises
+    ------
+    OSError
+        If the address or the port is not to be had.
     """
-    limits = Limits(max_upload * 2**20, max_pixels, jobs, queue, timeout)
-    config = uvicorn.Config(create_app(limits, threads), host, port, log_level="warning", server_header=False)
-    try:
-        listener = socket.create_server((host, port), family=_family(host))
-    except OSError as error:  # of the address or the port
-        raise click.ClickException(
-            f"{host}:{port}: {error.strerror or error}; choose another --port or --host"
-        ) from None
-    address, number = listener.getsockname()[:2]
-    print(f"zenith-ae: http://{address}:{number}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
-    server = uvicorn.Server(config)
-    with listener:
-        server.run([listener])
-    raise KeyboardInterrupt
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
+        address, number = listener.getsockname()[:2]
+        print(f"zenith-ae: http://{address}:{number}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+        config = uvicorn.Config(create_app(limits, threads), log_level="warning", server_header=False)
+        uvicorn.Server(config).run([listener])

@@ -1,4 +1,4 @@
-"""``zenith-ae completion`` and ``zenith-ae convert``."""
+"""``zenith-ae completion``, ``convert`` and ``serve``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["completion", "convert"]
+__all__ = ["completion", "convert", "serve"]
 
 
 @click.command(short_help="Print a script that completes commands in your shell.")
@@ -90,3 +90,75 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
     for file in files:
         if file.exists():
             click.echo(str(file))
+
+
+@click.command(short_help="Serve over HTTP: POST a picture, get a picture or latents.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 opens it to the network, without any password.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
+)
+@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads of a job. [default: all]")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Requests worked on at the same time.",
+)
+@click.option(
+    "--queue",
+    type=click.IntRange(0),
+    default=16,
+    show_default=True,
+    help="Requests that may wait; more get 503.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=120.0,
+    show_default=True,
+    help="Seconds after which a request gets 504.",
+)
+@click.option(
+    "--max-upload",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Largest body in MiB; more gets 413.",
+)
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(1),
+    default=64_000_000,
+    show_default=True,
+    help="Largest picture in pixels; more gets 400.",
+)
+def serve(
+    host: str, port: int, threads: int | None, jobs: int, queue: int, timeout: float, max_upload: int,
+    max_pixels: int,
+) -> None:  # fmt: skip
+    """Serve over HTTP: POST a picture, get a picture or latents. Ctrl-C ends it.
+
+    \b
+    Examples:
+      zenith-ae serve
+      curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
+    """
+    try:
+        from .server import Limits, listen
+    except ImportError as error:
+        raise click.ClickException(
+            f"the server needs {error.name}: install the extra with  pip install 'zenith-ae[serve]'"
+        ) from None
+    try:
+        listen(host, port, Limits(max_upload * 2**20, max_pixels, jobs, queue, timeout), threads)
+    except OSError as error:
+        raise click.ClickException(
+            f"{host}:{port}: {error.strerror or error}; choose another --port or --host"
+        ) from None
+    raise KeyboardInterrupt  # it was ended by one

@@ -562,7 +562,6 @@ def test_interrupt_is_130_and_leaves_no_partial_file(here, dn):
         "from PIL import Image\n"
         "def save(self, file, *args, **options):\n"
         "    file.write(b'half'); file.flush()\n"
-        "    assert any(name.endswith('.tmp') for name in os.listdir('.'))\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    while True: signal.pause()\n"
         "Image.Image.save = save\n"

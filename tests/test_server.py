@@ -181,3 +181,14 @@ def test_the_program_listens_serves_and_ends_with_130():
     finally:
         server.kill()
         server.stderr.close()
+
+
+def test_defaults_of_the_command_are_those_of_the_limits():
+    from zenith_ae.app.tools import serve
+
+    defaults = {option.name: option.default for option in serve.params}
+    limits = Limits()
+    assert (defaults["jobs"], defaults["queue"], defaults["timeout"]) == (
+        limits.jobs, limits.queue, limits.seconds
+    )  # fmt: skip
+    assert (defaults["max_upload"] * 2**20, defaults["max_pixels"]) == (limits.upload, limits.pixels)

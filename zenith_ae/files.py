@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 from collections.abc import Iterator
@@ -37,9 +38,11 @@ class _Writer(io.BufferedWriter):
 def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
     """A binary file that takes the place of ``path`` when the block ends without an exception.
 
-    The bytes go to a hidden temporary file in the same folder, are flushed to the disk, and then
-    replace ``path`` in one step. Whatever goes wrong before, ``path`` stays as it was and the
-    temporary file is removed. Links are followed; a device or pipe is written to directly.
+    The bytes go to a temporary file in the same folder, are flushed to the disk, and then replace
+    ``path`` in one step. Whatever goes wrong before, ``path`` stays as it was and the temporary
+    file is removed. Where the system can (Linux), it has no name until it is whole, so that not
+    even a killed program leaves it behind. Links are followed; a device or pipe is written to
+    directly.
 
     Raises
     ------
@@ -51,8 +54,13 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
         raise OutputError(f"{path}: is a folder; give a file name")
     special = target.exists() and not target.is_file()
     temporary = target if special else target.parent / f".{target.name[:100]}.{os.urandom(6).hex()}.tmp"
+    nameless = False
     try:
-        raw = io.FileIO(temporary, "w" if special else "x")
+        descriptor = None if special else _open_nameless(target.parent)
+        nameless = descriptor is not None
+        raw = io.FileIO(
+            descriptor if descriptor is not None else temporary, "w" if special or nameless else "x"
+        )
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {reason(error)}; choose another place with -o") from None
     file = _Writer(raw)
@@ -62,6 +70,11 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             if not special:
                 os.fsync(raw.fileno())
+            if nameless:
+                # Only linkat(2) follows the link, and Python only calls it for a src_dir_fd, which an
+                # absolute path leaves unused.
+                name = f"/proc/self/fd/{raw.fileno()}"
+                os.link(name, temporary, src_dir_fd=raw.fileno(), follow_symlinks=True)
         finally:
             with contextlib.suppress(OSError):  # after a failed flush the bytes are lost anyway
                 file.close()
@@ -76,6 +89,19 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
     finally:
         if not special:
             temporary.unlink(missing_ok=True)
+
+
+def _open_nameless(folder: Path) -> int | None:
+    """A descriptor of a new file without a name in a folder; None where there is no such thing."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        # Not this file system, or not this kernel; anything else fails with a name as well.
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
+            return None
+        raise
 
 
 def reason(error: OSError) -> str:
