@@ -33,6 +33,7 @@ from .session import (
     picture_suffix,
     picture_writer,
     read,
+    read_every,
     write_stdout,
     writing,
 )
@@ -152,20 +153,27 @@ def denoising(session: Session) -> tuple[Read, Compute, Write]:
     """The stages of the commands that denoise."""
     options = session.options
 
+    shares = {name: options[name] for name in ("strength", "luma", "chroma", "grain")}
+
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         model = session.load(options["model"])
-        pixels, sigma = picture.pixels[None], options["sigma"]
-        if sigma == "auto":
-            sigma = model.sigma_maps(pixels, picture.layout, options["tile"])
-            level = round(float(sigma.mean()), 2)
-        else:
-            level = sigma
-        shares = {name: options[name] for name in ("strength", "luma", "chroma", "grain")}
-        clean = model.clean(pixels, picture.layout, sigma, tile=options["tile"], **shares)
-        done = {"sentence": f"(sigma {level:g})", **facts(picture, model), "sigma": level}
-        return picture.with_pixels(clean[0]), done
+        levels: list[float] = []
 
-    return read, compute, picture_writer(options)
+        def clean(one: Picture) -> Picture:
+            pixels, sigma = one.pixels[None], options["sigma"]
+            if sigma == "auto":
+                sigma = model.sigma_maps(pixels, one.layout, options["tile"])
+            levels.append(sigma if isinstance(sigma, float) else float(sigma.mean()))
+            result = model.clean(pixels, one.layout, sigma, tile=options["tile"], **shares)
+            return one.with_pixels(result[0])
+
+        result = picture.map(clean)
+        level = round(sum(levels) / len(levels), 2)
+        sentence = f"(sigma {level:g}{f', {len(levels)} pictures' if len(levels) > 1 else ''})"
+        done = {**facts(picture, model), "sigma": level, "pictures": len(levels)}
+        return result, {"sentence": sentence, **done}
+
+    return read_every, compute, picture_writer(options)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Encode pictures to latents.")

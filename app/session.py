@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Compute", "Read", "Session", "Sigma", "Tile", "Write", "common", "facts", "picture_kind",
-    "picture_suffix", "picture_writer", "read", "write_stdout", "writing",
+    "picture_suffix", "picture_writer", "read", "read_every", "write_stdout", "writing",
 ]  # fmt: skip
 
 Read = Callable[[Job], Any]
@@ -169,12 +169,17 @@ def _state(path: str) -> object:
     return found.st_size, found.st_mtime_ns
 
 
-def read(job: Job) -> Picture:
+def read(job: Job, every: bool = False) -> Picture:
+    """The picture of a job; ``every`` reads all frames or pages."""
     from zenith_ae.images import read_picture
 
     if job.source == STDIO:
-        return read_picture(sys.stdin.buffer.read(), "<stdin>")
-    return read_picture(job.source)
+        return read_picture(sys.stdin.buffer.read(), "<stdin>", every=every)
+    return read_picture(job.source, every=every)
+
+
+def read_every(job: Job) -> Picture:
+    return read(job, every=True)
 
 
 def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[str, ...]]:
@@ -185,7 +190,7 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[st
 
     def write(job: Job, picture: Picture) -> tuple[str, ...]:
         if options["strip"]:
-            picture = picture.stripped()
+            picture = picture.map(lambda one: one.stripped())
         if job.output != STDIO:
             return write_picture(picture, job.output, quality)
         buffer = io.BytesIO()

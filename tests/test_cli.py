@@ -163,6 +163,20 @@ def test_a_device_is_written_to_and_never_skipped(here, dn, capsys):
         assert image.size == (9, 6)
 
 
+def test_denoise_does_every_frame(here, dn, capsys):
+    frames = [Image.new("RGB", (9, 6), (value,) * 3) for value in (10, 60, 200)]
+    frames[0].save("a.gif", save_all=True, append_images=frames[1:], duration=70, loop=0)
+    assert run(["denoise", "a.gif", *dn]) == 0
+    assert capsys.readouterr().out == "a.gif -> a.denoised.png  (sigma 10, 3 pictures)\n"
+    with Image.open("a.denoised.png") as image:
+        assert image.n_frames == 3
+        values = []
+        for i in range(3):
+            image.seek(i)
+            values.append(image.convert("RGB").getpixel((0, 0))[0])
+    assert values == [20, 70, 210]
+
+
 def test_dry_run_writes_nothing_and_needs_no_model(here, capsys):
     picture("in/a.png")
     picture("in/b.jpg")
@@ -604,7 +618,7 @@ def test_json_lines_have_one_schema(here, dn, capsys):
     done, skipped, failed = map(json.loads, capsys.readouterr().out.splitlines())
     assert {k: v for k, v in done.items() if k not in ("seconds", "weights")} == {
         "input": "a.png", "output": "a.denoised.png", "status": "done", "model": "adds-sigma",
-        "width": 9, "height": 6, "mode": "RGB", "bits": 8, "sigma": 10.0, "notes": [],
+        "width": 9, "height": 6, "mode": "RGB", "bits": 8, "sigma": 10.0, "pictures": 1, "notes": [],
     }  # fmt: skip
     assert done["seconds"] >= 0 and len(done["weights"]) == 16
     assert skipped == {"input": "b.png", "output": "b.denoised.png", "status": "skipped"}

@@ -482,3 +482,73 @@ def test_encoding_to_a_stream_equals_the_file(tmp_path):
     encode_picture(picture, buffer, ".png")
     write_picture(picture, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes() == buffer.getvalue()
+
+
+# ---- animations and documents
+
+
+def frames_of(path):
+    with Image.open(path) as image:
+        found = []
+        for i in range(image.n_frames):
+            image.seek(i)
+            found.append((image.convert("RGBA"), image.info.get("duration")))
+        return found, image.info.get("loop")
+
+
+def shades(*values, mode="RGB", size=(12, 9)):
+    return [Image.new(mode, size, value if mode == "L" else (value, 255 - value, 40)) for value in values]
+
+
+@pytest.mark.parametrize(("suffix", "options"), [("gif", {}), ("png", {}), ("webp", {"lossless": True})])
+def test_every_frame_of_an_animation_is_read_and_written(tmp_path, suffix, options):
+    first, *rest = shades(10, 90, 200)
+    source, target = tmp_path / f"a.{suffix}", tmp_path / f"b.{'png' if suffix == 'gif' else suffix}"
+    first.save(source, save_all=True, append_images=rest, duration=[100, 50, 300], loop=0, **options)
+    picture = read_picture(source, every=True)
+    assert len(picture.more) == 2
+    assert len({p.layout for p in (picture, *picture.more)}) == 1
+    inverted = picture.map(
+        lambda p: p.with_pixels(np.concatenate([255 - p.pixels[..., :3], p.pixels[..., 3:]], 2))
+    )
+    assert write_picture(inverted, target) == ()
+    before, _ = frames_of(source)
+    after, loop = frames_of(target)
+    assert [d for _, d in after] == [100, 50, 300]
+    assert loop == 0
+    for (old, _), (new, _) in zip(before, after, strict=True):
+        old, new = np.asarray(old).astype(int), np.asarray(new).astype(int)
+        assert np.abs(255 - old[..., :3] - new[..., :3]).max() <= 1
+
+
+def test_pages_of_a_tiff_keep_their_sizes_and_modes(tmp_path):
+    pages = [*shades(10, size=(12, 9)), *shades(77, mode="L", size=(5, 20))]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    picture = read_picture(tmp_path / "a.tif", every=True)
+    write_picture(picture, tmp_path / "b.tif")
+    with Image.open(tmp_path / "b.tif") as image:
+        assert image.n_frames == 2
+        assert (image.size, image.mode) == ((12, 9), "RGB")
+        image.seek(1)
+        assert (image.size, image.mode, image.getpixel((0, 0))) == ((5, 20), "L", 77)
+
+
+def test_formats_for_one_picture_say_that_they_hold_the_first(tmp_path):
+    first, *rest = shades(10, 90)
+    first.save(tmp_path / "a.gif", save_all=True, append_images=rest)
+    notes = write_picture(read_picture(tmp_path / "a.gif", every=True), tmp_path / "b.jpg")
+    assert notes == ("JPEG holds one picture, so it is the first of 2",)
+    assert "only the first" in read_picture(tmp_path / "a.gif").notes[0]
+
+
+def test_all_frames_count_for_the_limit(tmp_path):
+    first, *rest = shades(*range(0, 200, 20))
+    first.save(tmp_path / "a.png", save_all=True, append_images=rest)
+    assert len(read_picture(tmp_path / "a.png", every=True, max_pixels=10 * 12 * 9).more) == 9
+    with pytest.raises(ImageError, match="10 times 12 x 9 pixels exceed"):
+        read_picture(tmp_path / "a.png", every=True, max_pixels=10 * 12 * 9 - 1)
+    read_picture(tmp_path / "a.png", max_pixels=12 * 9)
+    pages = [*shades(1, size=(4, 4)), *shades(2, size=(40, 40))]
+    pages[0].save(tmp_path / "b.tif", save_all=True, append_images=pages[1:])
+    with pytest.raises(ImageError, match="40 x 40 pixels exceed"):
+        read_picture(tmp_path / "b.tif", every=True, max_pixels=40 * 40 + 15)

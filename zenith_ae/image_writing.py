@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from dataclasses import dataclass, field
@@ -139,8 +140,19 @@ def encode_picture(
         options["tiffinfo"] = {_TIFF_XMP: options.pop("xmp")}
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
+    if picture.more:
+        rest = [_fit(other, spec, name)[0] for other in picture.more]
+        if spec.name in ("PNG", "WEBP", "TIFF", "AVIF"):
+            options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
+        else:
+            notes = (*notes, f"{spec.name} holds one picture, so it is the first of {1 + len(rest)}")
     try:
-        image.save(file, spec.name, **options)
+        if picture.more and spec.name == "TIFF":  # Pillow reads what it wrote to add the next page
+            whole = io.BytesIO()
+            image.save(whole, spec.name, **options)
+            file.write(whole.getbuffer())
+        else:
+            image.save(file, spec.name, **options)
     except OSError as error:
         raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
     except (KeyError, ValueError, RuntimeError, struct.error) as error:
@@ -148,6 +160,16 @@ def encode_picture(
             f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"
         ) from None
     return notes
+
+
+def _timing(picture: Picture, format: str) -> dict[str, Any]:
+    if format == "TIFF":
+        return {}
+    frames = (picture, *picture.more)
+    return {
+        "duration": [round(frame.metadata.get("duration", 100)) for frame in frames],
+        "loop": picture.metadata.get("loop", 1),
+    }
 
 
 def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple[str, ...]]:

@@ -18,7 +18,8 @@ YCbCr, HSV             RGB         RGB
 =====================  ==========  ===========================================================
 
 EXIF orientation is applied to the pixels and reset in the metadata. ICC profile, EXIF, XMP and
-resolution are carried over. Of an animation, the first picture is used (and noted).
+resolution are carried over. Of an animation or a document of several pages the first picture is
+used (and noted), or all of them where the caller asks for them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import os
 import re
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, BinaryIO
@@ -58,8 +60,10 @@ class Picture:
     layout : what the C channels are: "L", "LA", "RGB", "RGBA" or "CMYK".
     mode : the Pillow mode that the pixels came from.
     format : the file's format as Pillow names it ("PNG"), or None.
-    metadata : "icc_profile", "exif", "xmp" (bytes), "dpi" (pair), "lossless" (bool), as known.
+    metadata : "icc_profile", "exif", "xmp" (bytes), "dpi" (pair), "lossless" (bool), and of
+        animations "duration" (milliseconds) and "loop" (times, 0 for ever), as known.
     notes : sentences about what could not be kept.
+    more : the other pictures of an animation or document, if they were asked for.
     """
 
     pixels: NDArray
@@ -68,6 +72,7 @@ class Picture:
     format: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    more: tuple[Picture, ...] = ()
 
     @property
     def height(self) -> int:
@@ -81,9 +86,13 @@ class Picture:
         """The same picture with other pixels of the same layout; metadata is kept."""
         return replace(self, pixels=pixels)
 
+    def map(self, change: Callable[[Picture], Picture]) -> Picture:
+        """Every picture of the file changed by itself."""
+        return replace(change(replace(self, more=())), more=tuple(change(p) for p in self.more))
+
     def stripped(self) -> Picture:
         """Without what says where, when and with what it was taken; the ICC profile stays."""
-        kept = {k: v for k, v in self.metadata.items() if k in ("icc_profile", "lossless")}
+        kept = {k: v for k, v in self.metadata.items() if k not in ("exif", "xmp", "dpi")}
         return replace(self, metadata=kept)
 
 
@@ -115,7 +124,10 @@ _open_lock = threading.Lock()
 
 
 def read_picture(
-    source: str | os.PathLike[str] | bytes, name: str | None = None, max_pixels: int | None = None
+    source: str | os.PathLike[str] | bytes,
+    name: str | None = None,
+    max_pixels: int | None = None,
+    every: bool = False,
 ) -> Picture:
     """Read a picture from a file, or from bytes (then ``name`` is used in messages).
 
@@ -123,6 +135,8 @@ def read_picture(
     ----------
     max_pixels : refuse larger pictures before a pixel is decoded; default ZENITH_MAX_PIXELS, else
         `MAX_PIXELS`.
+    every : read all pictures of an animation or document, not only the first (`Picture.more`); their
+        pixels count together.
 
     Raises
     ------
@@ -133,12 +147,12 @@ def read_picture(
         If ZENITH_MAX_PIXELS is not a number.
     """
     if isinstance(source, bytes):
-        return _read(io.BytesIO(source), name or "<bytes>", max_pixels)
+        return _read(io.BytesIO(source), name or "<bytes>", max_pixels, every)
     name = name or os.fspath(source)
     try:
         with open(source, "rb") as file:
             # A pipe, such as the shell's <(...), cannot go back to its beginning.
-            return _read(file if file.seekable() else io.BytesIO(file.read()), name, max_pixels)
+            return _read(file if file.seekable() else io.BytesIO(file.read()), name, max_pixels, every)
     except FileNotFoundError:
         raise ImageError(f"{name}: no such file; check the path") from None
     except IsADirectoryError:
@@ -151,7 +165,7 @@ def read_picture(
         raise ImageError(f"{name!r}: not a usable path: {error}") from None
 
 
-def _read(file: BinaryIO, name: str, max_pixels: int | None) -> Picture:
+def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Picture:
     try:
         head = file.read(32)
         if not head:
@@ -166,14 +180,31 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None) -> Picture:
             finally:
                 Image.MAX_IMAGE_PIXELS = limit
         with image:
-            _check_size(image.size, name, max_pixels)
+            count = _count(image)
+            _check_size(image.size, name, max_pixels, count if every else 1)
             notes = _notes(image)
-            image.load()
-            metadata = read_metadata(image)
-            if image.format == "WEBP":
-                metadata["lossless"] = webp_is_lossless(file)
+            lossless = image.format == "WEBP" and webp_is_lossless(file)
             format = "JPEG" if image.format == "MPO" else image.format
-            return from_pil(upright(image, metadata), metadata, format, notes, name)
+            pictures: list[Picture] = []
+            area = 0
+            for index in range(count if every else 1):
+                if index:
+                    image.seek(index)
+                    _check_size(image.size, name, max_pixels, before=area)  # pages may differ
+                area += image.width * image.height
+                image.load()
+                metadata = read_metadata(image)
+                if image.format == "WEBP":
+                    metadata["lossless"] = lossless
+                metadata |= {key: image.info[key] for key in ("duration", "loop") if key in image.info}
+                frame = upright(image, metadata) if count == 1 else upright(image.copy(), metadata)
+                pictures.append(from_pil(frame, metadata, format, notes, name))
+            if count > 1 and not every:
+                note = "only the first of several pictures in the file is used"
+                return replace(pictures[0], notes=(*pictures[0].notes, note))
+            if format != "TIFF":
+                pictures = _alike(pictures)
+            return replace(pictures[0], more=tuple(pictures[1:]))
     except (ConfigError, ImageError, MemoryError):
         raise
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, ...
@@ -192,7 +223,7 @@ def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
                      "JPEG 2000, AVIF); convert it first")  # fmt: skip
 
 
-def _check_size(size: tuple[int, int], name: str, limit: int | None) -> None:
+def _check_size(size: tuple[int, int], name: str, limit: int | None, count: int = 1, before: int = 0) -> None:
     hint = "use a smaller picture"
     if limit is None:
         text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
@@ -202,10 +233,9 @@ def _check_size(size: tuple[int, int], name: str, limit: int | None) -> None:
     width, height = size
     if width < 1 or height < 1:
         raise ImageError(f"{name}: has no pixels ({width} x {height})")
-    if width * height > limit:
-        raise ImageError(
-            f"{name}: {width} x {height} pixels exceed the limit of {limit} (a decompression bomb?); {hint}"
-        )
+    if before + count * width * height > limit:
+        what = f"{f'{count} times ' if count > 1 else ''}{width} x {height} pixels"
+        raise ImageError(f"{name}: {what} exceed the limit of {limit} (a decompression bomb?); {hint}")
 
 
 def _notes(image: Image.Image) -> tuple[str, ...]:
@@ -216,9 +246,35 @@ def _notes(image: Image.Image) -> tuple[str, ...]:
     )
     if deep and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK"):
         notes.append("16-bit colour is read as 8 bits a channel")
-    if getattr(image, "is_animated", False) and image.format != "MPO":  # MPO: a photograph and its previews
-        notes.append("only the first of several pictures in the file is used")
     return tuple(notes)
+
+
+def _count(image: Image.Image) -> int:
+    """Pictures in the file. Previews of a photograph (MPO) and layers (PSD) are none."""
+    if image.format not in ("AVIF", "GIF", "PNG", "TIFF", "WEBP"):
+        return 1
+    return int(getattr(image, "n_frames", 1))
+
+
+def _alike(pictures: list[Picture]) -> list[Picture]:
+    """Frames of an animation in one layout: Pillow gives each the mode that it needs."""
+    layouts = {picture.layout for picture in pictures}
+    if len(layouts) == 1:
+        return pictures
+    colour = any(layout.startswith("RGB") for layout in layouts)
+    wanted = ("RGB" if colour else "L") + ("A" if any(layout.endswith("A") for layout in layouts) else "")
+
+    def convert(picture: Picture) -> Picture:
+        parts = picture.pixels[..., : 3 if picture.layout.startswith("RGB") else 1]
+        if colour and parts.shape[2] == 1:
+            parts = parts.repeat(3, axis=2)
+        if wanted.endswith("A"):
+            has = picture.layout.endswith("A")
+            full = np.full((*parts.shape[:2], 1), 255, parts.dtype)
+            parts = np.concatenate([parts, picture.pixels[..., -1:] if has else full], axis=2)
+        return replace(picture, pixels=parts, layout=wanted)
+
+    return [convert(picture) for picture in pictures]
 
 
 def _short(error: Exception) -> str:
