@@ -52,6 +52,7 @@ class LazyGroup(click.Group):
     """A group some of whose commands live in modules that are imported when they are asked for."""
 
     LAZY = {  # noqa: RUF012
+        "bench": "zenith_ae.app.bench",
         "completion": "zenith_ae.app.tools",
         "convert": "zenith_ae.app.tools",
         "doctor": "zenith_ae.app.doctor",

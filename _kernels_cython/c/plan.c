@@ -1,10 +1,8 @@
 /* Walks the steps of a plan, see plan.h. */
-#define _POSIX_C_SOURCE 200809L
 #include "plan.h"
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 /* What the functions below share: a thread's view of a run. */
 typedef struct work {
@@ -351,13 +349,6 @@ typedef struct run {
     double *times;
 } run;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void walk(void *context, zn_team *team, int thread, int threads)
 {
     const run *r = context;
@@ -368,7 +359,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
         .in = r->in, .out = r->out, .thread = thread, .threads = threads,
     };
     if (r->times && thread == 0)
-        r->times[0] = now();
+        r->times[0] = zn_now();
     for (int i = 0; i < r->plan->count; i++) {
         const zn_step *s = r->plan->steps + i;
         if (s->border.height > 0)
@@ -383,9 +374,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
         case ZN_POOL_APPLY: step_pool_apply(&w, s); break;
         default: step_elementwise(&w, s);
         }
-        zn_team_barrier(team);
-        if (r->times && thread == 0)
-            r->times[i + 1] = now();
+        zn_team_barrier(team, r->times ? r->times + i + 1 : NULL);
     }
 }
 

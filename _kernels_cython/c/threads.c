@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define SPINS 2000
 
@@ -177,12 +178,24 @@ int zn_team_run(int threads, zn_task *task, void *context)
     return threads;
 }
 
-void zn_team_barrier(zn_team *team)
+double zn_now(void)
 {
-    if (!team || team->threads == 1)
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void zn_team_barrier(zn_team *team, double *time)
+{
+    if (!team || team->threads == 1) {
+        if (time)
+            *time = zn_now();
         return;
+    }
     const unsigned before = gate_value(&team->barrier);
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == team->threads - 1) {
+        if (time) /* read before the others go on: this thread may lose its CPU to one of them */
+            *time = zn_now();
         atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
         gate_advance(&team->barrier);
     } else {

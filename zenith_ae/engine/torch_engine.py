@@ -98,7 +98,11 @@ class TorchEngine(Engine):
         piece = source[rows.lo : rows.hi, columns.lo : columns.hi]
         scale = _SCALE.get(piece.dtype.name)
         values = piece.astype(np.float32) / np.float32(scale) if scale else piece
-        x = torch.from_numpy(np.ascontiguousarray(values)).to(self._device).permute(2, 0, 1)[None]
+        x = (
+            torch.from_numpy(np.require(values, requirements=["C", "W"]))
+            .to(self._device)
+            .permute(2, 0, 1)[None]
+        )
         down, right = rows.hi - rows.lo - x.shape[2], columns.hi - columns.lo - x.shape[3]
         return F.pad(x, (0, right, 0, down), mode="replicate") if down or right else x
 
