@@ -157,13 +157,15 @@ class Child:
         for name, make in CONTENDERS.items():
             if not self.wanted(name, size) or not name.startswith(only):
                 continue
+            if name.startswith("torch") and "bf16" in name and self.options.isa[0] in ("generic", "avx2"):
+                self.left_out[name] = "torch emulates bf16 at this level, several times slower than float32"
+                continue
             try:
                 found[name] = make(parts, inputs)
                 for call in found[name].values():  # torch.compile compiles here
                     call()
             except Exception as error:
-                text = str(error).strip().splitlines() or [""]
-                self.left_out[name] = f"{type(error).__name__}: {text[0]}"
+                self.left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
                 found.pop(name, None)
         return found
 

@@ -647,7 +647,9 @@ def test_progress_is_for_terminals_only(here, dn, capsys, monkeypatch):
     assert "[1/1] denoising a.png" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["denoise", "encode", "decode", "roundtrip", "models", "info", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["denoise", "encode", "decode", "roundtrip", "models", "info", "doctor", "bench"]
+)
 def test_every_command_explains_itself_with_examples(capsys, command):
     assert run([command, "--help"]) == 0
     out = capsys.readouterr().out
