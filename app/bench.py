@@ -210,6 +210,7 @@ def result(
         "ms": round(timing.median * 1e3, 4),
         "ms_low": round(timing.low * 1e3, 4),
         "ms_high": round(timing.high * 1e3, 4),
+        "ms_best": round(timing.best * 1e3, 4),
         "calls": timing.calls,
         "megapixels_per_second": round(width * height / timing.median / 1e6, 3),
         "gmacs": round(work / 1e9, 6),

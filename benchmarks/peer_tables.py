@@ -67,13 +67,22 @@ def taesd(rows: list[Row], run: Run) -> str:
         lines = []
         for name, ms in times.items():
             lines.append([name, number(ms["encoder"]), number(ms["decoder"]), number(ms["both"]),
-                          f"{slow / ms['both']:.1f}x" if slow else "", f"{ms['spread']:.0%}"])  # fmt: skip
+                          f"{slow / ms['both']:.1f}x" if slow else "", f"{ms['spread']:.0%}",
+                          number(ms["best"])])  # fmt: skip
         out.append(
             f"### Round trip of {size}x{size}\n\n"
             + table(
-                ["contender", "encode ms", "decode ms", "both ms", f"faster than {REFERENCE}", "spread"],
+                [
+                    "contender",
+                    "encode ms",
+                    "decode ms",
+                    "both ms",
+                    f"faster than {REFERENCE}",
+                    "spread",
+                    "best both ms",
+                ],
                 lines,
-            )
+            )  # fmt: skip
         )
     return "\n".join(out)
 
@@ -81,9 +90,10 @@ def taesd(rows: list[Row], run: Run) -> str:
 def round_trips(rows: list[Row]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for row in rows:
-        entry = found.setdefault(row["contender"], {"both": 0.0, "spread": 0.0})
+        entry = found.setdefault(row["contender"], {"both": 0.0, "spread": 0.0, "best": 0.0})
         entry[row["operation"]] = row["ms"]
         entry["both"] += row["ms"]
+        entry["best"] += row["best"]
         entry["spread"] = max(entry["spread"], spread(row))
     return found
 
@@ -108,8 +118,9 @@ def denoise(rows: list[Row], run: Run) -> str:
     lines = []
     for row in rows:
         lines.append([row["contender"], number(row["ms"]), f"{row['size'] ** 2 / row['ms'] / 1e3:.2f}",
-                      f"{row['ms'] / own:.1f}x" if own else "", f"{spread(row):.0%}"])  # fmt: skip
-    head = ["contender", "ms", "MP/s", "time / our best", "spread"]
+                      f"{row['ms'] / own:.1f}x" if own else "", f"{spread(row):.0%}",
+                      number(row["best"])])  # fmt: skip
+    head = ["contender", "ms", "MP/s", "time / our fastest", "spread", "best ms"]
     return f"### Denoising {rows[0]['size']}x{rows[0]['size']}\n\n" + table(head, lines)
 
 
@@ -122,23 +133,22 @@ def memory(rows: list[Row], run: Run) -> str:
 
 
 def scaling(rows: list[Row], run: Run) -> str:
-    sizes = sorted({row["size"] for row in rows if row["threads"] == run["threads"]})
     names = list(dict.fromkeys(row["contender"] for row in rows))
+    many = run["threads"]
     ms = {(row["contender"], row["size"], row["threads"]): row["ms"] for row in rows}
+    sizes = sorted({row["size"] for row in rows if row["threads"] == many})
+    both = [size for size in sizes if many > 1 and (names[0], size, 1) in ms]
     flat, threads = [], []
     for name in names:
-        per = [ms[name, size, run["threads"]] / size**2 * 1e6 for size in sizes]
+        per = [ms[name, size, many] / size**2 * 1e6 for size in sizes]
         flat.append([name, *(f"{value:.0f}" for value in per), f"{max(per) / min(per):.2f}"])
-        both = sorted({row["size"] for row in rows if row["threads"] == 1})
-        threads.append([name, *(f"{ms[name, size, 1] / ms[name, size, run['threads']]:.2f}x" for size in both
-                                if (name, size, run["threads"]) in ms)])  # fmt: skip
-    both = [size for size in sorted({row["size"] for row in rows if row["threads"] == 1}) if size in sizes]
-    return (
-        "### Nanoseconds a pixel over sizes (denoising, round trips)\n\n"
-        + table(["model", *(f"{size}x{size}" for size in sizes), "slowest / fastest"], flat)
-        + f"\n### {run['threads']} threads against one\n\n"
-        + table(["model", *(f"{size}x{size}" for size in both)], threads)
-    )
+        threads.append([name, *(f"{ms[name, size, 1] / ms[name, size, many]:.2f}x" for size in both)])
+    head = ["model", *(f"{size}x{size}" for size in sizes), "slowest / fastest"]
+    text = "### Nanoseconds a pixel over sizes (denoising, round trips)\n\n" + table(head, flat)
+    if both:
+        head = ["model", *(f"{size}x{size}" for size in both)]
+        text += f"\n### {many} threads against one\n\n" + table(head, threads)
+    return text
 
 
 # --- targets --------------------------------------------------------------------------------
@@ -224,7 +234,7 @@ def targets(runs: list[Run]) -> list[list[str]]:
                 f"{name}, slowest against fastest time a pixel, {level}", "1.15", f"{max(per) / min(per):.2f}"
             )
             ms = {(r["size"], r["threads"]): r["ms"] for r in rows if r["contender"] == name}
-            if (512, 1) in ms and (512, run["threads"]) in ms:
+            if run["threads"] > 1 and (512, 1) in ms and (512, run["threads"]) in ms:
                 add(f"{name}, {run['threads']} threads against one, {level}", "1.85x",
                     f"{ms[512, 1] / ms[512, run['threads']]:.2f}x")  # fmt: skip
     return found

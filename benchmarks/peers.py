@@ -24,6 +24,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -104,7 +105,7 @@ def measure(isa: str) -> dict[str, Any]:
         if not file.exists():
             sys.exit(f"the measurement at {isa} failed")
         run = json.loads(file.read_text())
-    run["command"] = " ".join(["python benchmarks/peers.py", *sys.argv[1:]])
+    run["command"] = "python benchmarks/peers.py " + shlex.join(sys.argv[1:])
     if failed:
         print(f"the measurement at {isa} stopped early; its finished tables are kept", file=sys.stderr)
     return run
@@ -186,13 +187,8 @@ class Child:
         # The pause lets the threads of the last contender's library go to sleep.
         timings = in_turn(calls, self.options.seconds, self.options.rounds, pause=0.05)
         for (name, operation), timing in timings.items():
-            self.rows.append(
-                {
-                    "table": table, "contender": name, "operation": operation, "size": size,
-                    "ms": round(timing.median * 1e3, 3), "low": round(timing.low * 1e3, 3),
-                    "high": round(timing.high * 1e3, 3), "calls": timing.calls, **more,
-                }
-            )  # fmt: skip
+            row = {"table": table, "contender": name, "operation": operation, "size": size}
+            self.rows.append(row | milliseconds(timing) | more)
         print(f"{self.facts['isa']}: {table} {size} done", file=sys.stderr, flush=True)
 
     # --- tables ---------------------------------------------------------------------------------
@@ -270,7 +266,8 @@ class Child:
 
         found: dict[tuple[int, int], dict[str, Any]] = {}
         threads = self.options.threads
-        cases = [(size, threads) for size in self.options.scaling_sizes] + [(512, 1), (1024, 1)]
+        cases = [(size, threads) for size in self.options.scaling_sizes]
+        cases += [(size, 1) for size in (512, 1024) if threads > 1 and size in self.options.scaling_sizes]
         for size, count in cases:
             picture = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
             for name in (DENOISE, LITE, NANO):
@@ -286,10 +283,14 @@ class Child:
         }
         timings = in_turn(calls, self.options.seconds, self.options.rounds)
         for (name, operation, size, count), timing in timings.items():
-            self.rows.append({"table": "scaling", "contender": name, "operation": operation, "size": size,
-                              "threads": count, "ms": round(timing.median * 1e3, 3),
-                              "low": round(timing.low * 1e3, 3), "high": round(timing.high * 1e3, 3),
-                              "calls": timing.calls})  # fmt: skip
+            row = {"table": "scaling", "contender": name, "operation": operation, "size": size}
+            self.rows.append(row | milliseconds(timing) | {"threads": count})
+
+
+def milliseconds(timing: Any) -> dict[str, Any]:
+    """Median, quartiles and best of a `zenith_ae.measure.Timing`, and the number of calls."""
+    names = {"ms": timing.median, "low": timing.low, "high": timing.high, "best": timing.best}
+    return {name: round(value * 1e3, 3) for name, value in names.items()} | {"calls": timing.calls}
 
 
 def version(package: str) -> str:

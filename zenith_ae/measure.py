@@ -45,17 +45,18 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one candidate in seconds: the median, the quartiles, the number of calls."""
+    """Times of one candidate in seconds: median, quartiles, the best, and the number of calls."""
 
     median: float
     low: float
     high: float
+    best: float
     calls: int
 
     @classmethod
     def of(cls, seconds: list[float]) -> Timing:
         low, median, high = np.percentile(seconds, (25, 50, 75))
-        return cls(float(median), float(low), float(high), len(seconds))
+        return cls(float(median), float(low), float(high), min(seconds), len(seconds))
 
     @property
     def spread(self) -> float:
