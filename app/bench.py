@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -39,7 +40,8 @@ class Size(click.ParamType):
 @click.option("--size", "sizes", type=Size(), multiple=True, default=("512",), show_default=True,
               help="Side, or width and height, of the pictures; may be repeated.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads. [default: all]")
-@click.option("--dtype", default="auto", show_default=True, help="Type of the arithmetic, or auto.")
+@click.option("--precision", metavar="TYPE", default="auto", show_default=True,
+              help="Of the computation, as in zenith_ae.load.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(0), default=10.0, show_default=True,
               help="Time for the measurement, all models together.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1), help="Rounds, in place of --seconds.")
@@ -50,7 +52,7 @@ def bench(
     models: tuple[str, ...],
     sizes: tuple[tuple[int, int], ...],
     threads: int | None,
-    dtype: str,
+    precision: str,
     seconds: float,
     repeats: int | None,
     profile: bool,
@@ -78,7 +80,7 @@ def bench(
     from zenith_ae.weights import available_weights
 
     names = models or tuple(available_weights())
-    own = [load(name, device="cpu", dtype=dtype, threads=threads) for name in names]
+    own = [load(name, device="cpu", dtype=precision, threads=threads) for name in names]
     if not own:
         raise click.UsageError("no models came with this installation; give a weights file")
     isa, used = own[0].engine.isa, own[0].engine.threads
@@ -91,6 +93,8 @@ def bench(
             for width, height in sizes:
                 for operation, run in operations(model, width, height).items():
                     calls[kind, name, operation, width, height] = run
+    if sys.stderr.isatty():
+        click.echo(f"measuring {len(calls)} operations", err=True)
     timings = in_turn(calls, seconds, repeats, pause=0.05 if compare else 0.0)
     # Machines that others use too have better and worse moments: a ceiling is the best of two.
     ceilings = {name: max(value, gemm_ceiling(isa, used, name)) for name, value in ceilings.items()}

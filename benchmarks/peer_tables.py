@@ -69,21 +69,8 @@ def taesd(rows: list[Row], run: Run) -> str:
             lines.append([name, number(ms["encoder"]), number(ms["decoder"]), number(ms["both"]),
                           f"{slow / ms['both']:.1f}x" if slow else "", f"{ms['spread']:.0%}",
                           number(ms["best"])])  # fmt: skip
-        out.append(
-            f"### Round trip of {size}x{size}\n\n"
-            + table(
-                [
-                    "contender",
-                    "encode ms",
-                    "decode ms",
-                    "both ms",
-                    f"faster than {REFERENCE}",
-                    "spread",
-                    "best both ms",
-                ],
-                lines,
-            )  # fmt: skip
-        )
+        head = ["contender", "encode ms", "decode ms", "both ms", f"faster than {REFERENCE}", "spread"]
+        out.append(f"### Round trip of {size}x{size}\n\n" + table([*head, "best both ms"], lines))
     return "\n".join(out)
 
 
