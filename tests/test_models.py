@@ -215,3 +215,14 @@ def test_spectral_linear_is_the_dense_matrix_that_it_stands_for() -> None:
     x = torch.randn(1, 5, 2, 3)
     wanted = np.einsum("oi,nihw->nohw", matrix, x.numpy()) + bias[:, None, None]
     np.testing.assert_allclose(module(x).detach().numpy(), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["zenith-taesd-nano", "zenith-denoise", "taef2"])
+def test_torch_compiles_a_model_as_one_graph(name: str) -> None:
+    config = zoo.build(name)
+    for part, layers in config.parts.items():
+        module = build_module(layers, config.in_channels(part)).eval()
+        x = torch.rand(1, config.in_channels(part), 32, 32)
+        with torch.inference_mode():
+            whole = torch.compile(module, backend="eager", fullgraph=True)(x)
+            assert torch.allclose(whole, module(x), atol=1e-4)

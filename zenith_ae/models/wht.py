@@ -152,7 +152,11 @@ class _WhtMix(torch.autograd.Function):
 
 
 def wht_mix(x: Tensor, gate: Tensor, threshold: Tensor) -> Tensor:
-    """`wht_mix_reference`, through the native operator where x is on the CPU and it fits."""
-    if x.device.type == "cpu" and native_available() and x.shape[1] % 16 == 0 and not torch.jit.is_tracing():
+    """`wht_mix_reference`, through the native operator where x is on the CPU and it fits.
+
+    torch.compile and tracing get the reference, of which they can make one graph.
+    """
+    graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if not graph and x.device.type == "cpu" and native_available() and x.shape[1] % 16 == 0:
         return _WhtMix.apply(x, gate, threshold)
     return wht_mix_reference(x, gate, threshold)
