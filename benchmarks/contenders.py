@@ -152,12 +152,13 @@ def openvino_calls(parts: Modules, inputs: Inputs, precision: str) -> Calls:
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": precision,
     }
-    if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-        raise RuntimeError("OpenVINO finds no bf16 instructions on this CPU (or at this limit)")
     calls: Calls = {}
     for part, module in parts.items():
         model = core.read_model(onnx_model(module, inputs[part].shape))
-        compiled = core.compile_model(model, "CPU", settings)
+        try:
+            compiled = core.compile_model(model, "CPU", settings)
+        except RuntimeError as error:
+            raise RuntimeError(f"OpenVINO cannot compile for {precision} here: {error}") from None
         request = compiled.create_infer_request()
 
         def call(request: Any = request, part: str = part) -> Any:

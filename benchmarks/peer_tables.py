@@ -23,8 +23,8 @@ def markdown(runs: list[Run]) -> str:
     """All tables of all runs, one section a level, and what they say about the targets."""
     out = []
     for run in runs:
-        limit = "everything at its best level" if run["isa"] == "best" else f"limited to {run['isa']}"
-        out += [f"## {run['architecture'].upper()} and peers, {limit}\n", facts(run)]
+        limit = "each at its best level" if run["isa"] == "best" else f"limited to {run['isa']}"
+        out += [f"## Beside the peers, {limit}, {count(run['threads'])}\n", facts(run)]
         for name, make in (("taesd", taesd), ("models", models), ("denoise", denoise), ("memory", memory),
                            ("scaling", scaling)):  # fmt: skip
             rows = [row for row in run["rows"] if row["table"] == name]
@@ -41,7 +41,7 @@ def markdown(runs: list[Run]) -> str:
 def facts(run: Run) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in run["versions"].items())
     return (
-        f"{run['cpu']}, {run['cpus']} CPUs, {run['threads']} threads, our level {run['level']}; "
+        f"{run['cpu']}, {run['cpus']} CPUs, {count(run['threads'])}, our level {run['level']}; "
         f"{run['system']}; {versions}; {run['date']}.\n\n```sh\n{run['command']}\n```\n"
     )
 
@@ -49,6 +49,10 @@ def facts(run: Run) -> str:
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
     align = ["---" if i < left else "--:" for i in range(len(head))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, align, *rows)) + "\n"
+
+
+def count(threads: int) -> str:
+    return f"{threads} thread" + ("s" if threads > 1 else "")
 
 
 def number(ms: float) -> str:
@@ -70,7 +74,10 @@ def taesd(rows: list[Row], run: Run) -> str:
                           f"{slow / ms['both']:.1f}x" if slow else "", f"{ms['spread']:.0%}",
                           number(ms["best"])])  # fmt: skip
         head = ["contender", "encode ms", "decode ms", "both ms", f"faster than {REFERENCE}", "spread"]
-        out.append(f"### Round trip of {size}x{size}\n\n" + table([*head, "best both ms"], lines))
+        out.append(
+            f"### {run['architecture'].upper()}, round trip of {size}x{size}\n\n"
+            + table([*head, "best both ms"], lines)
+        )
     return "\n".join(out)
 
 
@@ -164,7 +171,7 @@ def targets(runs: list[Run]) -> list[list[str]]:
 
         if run["isa"] == "avx2":
             add(
-                "Lite round trip, avx2, against torch eager float32",
+                "Lite round trip, avx2, against torch eager float32 (its faster layout)",
                 "10x",
                 ratio(REFERENCE, "zenith-taef2-lite"),
             )

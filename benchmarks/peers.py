@@ -105,10 +105,22 @@ def measure(isa: str) -> dict[str, Any]:
         if not file.exists():
             sys.exit(f"the measurement at {isa} failed")
         run = json.loads(file.read_text())
-    run["command"] = "python benchmarks/peers.py " + shlex.join(sys.argv[1:])
+    run["command"] = "python benchmarks/peers.py " + shlex.join(without_files(sys.argv[1:]))
     if failed:
         print(f"the measurement at {isa} stopped early; its finished tables are kept", file=sys.stderr)
     return run
+
+
+def without_files(arguments: list[str]) -> list[str]:
+    """A command's arguments without those that only say where results go."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if argument.startswith("--"):
+            skip = argument.split("=")[0] in ("--json", "--read", "--page")
+        if not skip:
+            kept.append(argument)
+    return kept
 
 
 class Child:
