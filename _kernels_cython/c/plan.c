@@ -374,7 +374,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
         case ZN_POOL_APPLY: step_pool_apply(&w, s); break;
         default: step_elementwise(&w, s);
         }
-        zn_team_barrier(team, r->times ? r->times + i + 1 : NULL);
+        zn_team_barrier_timed(team, r->times ? r->times + i + 1 : NULL);
     }
 }
 

@@ -17,9 +17,11 @@ typedef void zn_task(void *context, zn_team *team, int thread, int threads);
 /* Run the task on up to `threads` threads and return when all are done. Returns how many it were. */
 int zn_team_run(int threads, zn_task *task, void *context);
 
-/* Wait until every thread of the team has come here. What they wrote before is then visible.
- * `time`, if not NULL, receives the clock's reading in seconds when the last one came. */
-void zn_team_barrier(zn_team *team, double *time);
+/* Wait until every thread of the team has come here. What they wrote before is then visible. */
+void zn_team_barrier(zn_team *team);
+
+/* The same; `time`, if not NULL, receives the clock's reading in seconds when the last one came. */
+void zn_team_barrier_timed(zn_team *team, double *time);
 
 /* The monotonic clock, in seconds. */
 double zn_now(void);
