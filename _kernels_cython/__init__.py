@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ._ops import available_isas, compiled_isas, current_isa
+from ._ops import available_isas, compiled_isas, cpu_features, current_isa, fast_bf16
 
-__all__ = ["available_isas", "compiled_isas", "current_isa"]
+__all__ = ["available_isas", "compiled_isas", "cpu_features", "current_isa", "fast_bf16"]

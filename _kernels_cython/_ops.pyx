@@ -6,7 +6,9 @@ self-tests and benchmarks; the engine calls the table from C. ``wht_gate_forward
 ``wht_gate_backward`` work on whole batches and serve training.
 
 Arrays are numpy float32, C-contiguous unless said otherwise, channels last, a multiple of 16.
-``isa`` names a level; None is the current one (see `current_isa`).
+Activations may also be uint16, which stands for bf16 (the upper half of a float32) and selects the
+kernels for it; all activations of a call have the type of the first one. ``isa`` names a level;
+None is the current one (see `current_isa`).
 """
 
 import os
@@ -59,8 +61,27 @@ def current_isa(name=None):
     raise IsaError(f"ISA {name!r}{source} {reason}; available: {', '.join(available_isas())}")
 
 
-cdef const zn_kernels *table(isa) except NULL:
-    return zn_kernels_for(_names.index(current_isa(isa)))
+def fast_bf16(isa=None):
+    """Whether a level computes with bf16 by instructions made for it, as opposed to emulating them."""
+    return bool(zn_level_fast_bf16(_names.index(current_isa(isa))))
+
+
+def cpu_features():
+    """Names of instruction sets beyond the levels that this CPU has, whether they are used or not."""
+    cdef int found = zn_cpu_features()
+    bits = {
+        "avx512_vnni": ZN_HAS_AVX512_VNNI,
+        "avx512_bf16": ZN_HAS_AVX512_BF16,
+        "amx_bf16": ZN_HAS_AMX_BF16,
+        "amx_int8": ZN_HAS_AMX_INT8,
+    }
+    return tuple(name for name, bit in bits.items() if found & bit)
+
+
+cdef const zn_kernels *table(isa, array=None) except NULL:
+    """The kernels of a level, for how ``array`` is stored."""
+    bf16 = isinstance(array, np.ndarray) and array.dtype == np.uint16
+    return zn_kernels_for(_names.index(current_isa(isa)), ZN_BF16 if bf16 else ZN_FLOAT)
 
 
 # --- checks ---------------------------------------------------------------------------------
@@ -88,17 +109,27 @@ cdef float *floats(array, shape, str what, bint writable=False) except? NULL:
     return <float *>address(array, np.float32, shape, what, writable)
 
 
-cdef float *rows_of(array, shape, str what, ptrdiff_t *stride, bint writable=False) except NULL:
+cdef stored(array):
+    """The type of activations that go with this array."""
+    return np.uint16 if array.dtype == np.uint16 else np.float32
+
+
+cdef void *values(array, like, shape, str what, bint writable=False) except? NULL:
+    """Data of an array of activations, stored like the array ``like``."""
+    return address(array, stored(like), shape, what, writable)
+
+
+cdef void *rows_of(array, dtype, shape, str what, ptrdiff_t *stride, bint writable=False) except NULL:
     """Data of (rows, width, channels) whose rows may lie further apart; sets their stride."""
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-        raise TypeError(f"{what} must be a numpy array of float32")
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        raise TypeError(f"{what} must be a numpy array of {np.dtype(dtype).name}")
     if array.shape != shape:
         raise ValueError(f"{what} must have shape {shape}, not {array.shape}")
     require(array.size == 0 or array[0].flags.c_contiguous, f"the rows of {what} must be contiguous")
-    require(array.strides[0] % 4 == 0, f"{what} must be aligned to float")
+    require(array.strides[0] % array.itemsize == 0, f"the rows of {what} must be aligned")
     require(array.flags.writeable or not writable, f"{what} is read-only")
-    stride[0] = array.strides[0] // 4
-    return <float *><size_t>array.ctypes.data
+    stride[0] = array.strides[0] // array.itemsize
+    return <void *><size_t>array.ctypes.data
 
 
 cdef int require_channels(ptrdiff_t channels) except -1:
@@ -115,12 +146,15 @@ def pack_gemm(weight):
     """Pack a matrix for `gemm`: (columns, segments, depth) -> (panels, segments * depth, 16).
 
     Columns are filled up with zeros to a multiple of 16; row k of a panel holds the weights of
-    its 16 columns for input k.
+    its 16 columns for input k. bf16 (uint16), of even depth, becomes pairs along the depth,
+    (panels, segments * depth / 2, 16, 2).
     """
     columns, segments, depth = weight.shape
     panels = -(-columns // ZN_BLOCK)
-    padded = np.zeros((panels * ZN_BLOCK, segments * depth), np.float32)
+    padded = np.zeros((panels * ZN_BLOCK, segments * depth), weight.dtype)
     padded[:columns] = weight.reshape(columns, segments * depth)
+    if weight.dtype == np.uint16:
+        return np.ascontiguousarray(padded.reshape(panels, ZN_BLOCK, -1, 2).swapaxes(1, 2))
     return np.ascontiguousarray(padded.reshape(panels, ZN_BLOCK, -1).swapaxes(1, 2))
 
 
@@ -137,23 +171,29 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     """Matrix product over segments, see ``zn_gemm`` in ``c/zenith.h``.
 
     a, residual and out are flat; segment and block are ``np.intp`` offsets into a and out; b is
-    packed by `pack_gemm`. bias (16 * panels,) and residual may be None.
+    packed by `pack_gemm`. bias (16 * panels,) and residual may be None. Where a is bf16, out may
+    be bf16 or float32.
     """
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, a)
+    cdef bint pairs = a.dtype == np.uint16
+    cdef ptrdiff_t start_bytes = a_start * kernels.value_bytes
     cdef zn_gemm g
     panels, segments = len(block), len(segment)
     require(pixels > 0 and depth > 0 and panels > 0, "need pixels, depth and columns")
     require(0 < segments <= ZN_MAX_SEGMENTS, "need 1 to 64 segments")
-    g.a = floats(a, (a.size,), "a") + a_start
+    require(not pairs or depth % 2 == 0, "bf16 needs an even depth")
+    g.a = <const char *>values(a, a, (a.size,), "a") + start_bytes
     g.a_pixel, g.segments, g.depth, g.pixels, g.columns = a_pixel, segments, depth, pixels, panels * ZN_BLOCK
     g.segment = <const ptrdiff_t *>address(segment, np.intp, (segments,), "segment")
-    g.b = floats(b, (panels, segments * depth, ZN_BLOCK), "b")
+    packed = (segments * depth // 2, ZN_BLOCK, 2) if pairs else (segments * depth, ZN_BLOCK)
+    g.b = values(b, a, (panels, *packed), "b")
     g.bias = floats(bias, (panels * ZN_BLOCK,), "bias")
     g.residual, g.residual_pixel = NULL, residual_pixel
     if residual is not None:
-        g.residual = floats(residual, (residual.size,), "residual")
+        g.residual = values(residual, a, (residual.size,), "residual")
         require_inside(residual, 0, residual_pixel, pixels, np.zeros(1, np.intp), g.columns, "residual")
-    g.out, g.out_pixel = floats(out, (out.size,), "out", True), out_pixel
+    g.float_out = out.dtype == np.float32
+    g.out, g.out_pixel = values(out, out if g.float_out else a, (out.size,), "out", True), out_pixel
     g.block = <const ptrdiff_t *>address(block, np.intp, (panels,), "block")
     g.relu = relu
     require_inside(a, a_start, a_pixel, pixels, segment, depth, "a")
@@ -167,18 +207,18 @@ def depthwise(above, row, below, weight, bias, add, out, bint relu=False, isa=No
 
     above, below, bias and add may be None; out may be add.
     """
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, row)
     cdef int width, channels
     width, channels = shape = row.shape
     require_channels(channels)
     require(width > 0, "need at least one pixel")
-    cdef const float *above_ptr = floats(above, shape, "above")
-    cdef const float *row_ptr = floats(row, shape, "row")
-    cdef const float *below_ptr = floats(below, shape, "below")
+    cdef const void *above_ptr = values(above, row, shape, "above")
+    cdef const void *row_ptr = values(row, row, shape, "row")
+    cdef const void *below_ptr = values(below, row, shape, "below")
     cdef const float *weight_ptr = floats(weight, (3, 3, channels), "weight")
     cdef const float *bias_ptr = floats(bias, (channels,), "bias")
-    cdef const float *add_ptr = floats(add, shape, "add")
-    cdef float *out_ptr = floats(out, shape, "out", True)
+    cdef const void *add_ptr = values(add, row, shape, "add")
+    cdef void *out_ptr = values(out, row, shape, "out", True)
     with nogil:
         kernels.depthwise(above_ptr, row_ptr, below_ptr, weight_ptr, bias_ptr, add_ptr, out_ptr,
                           width, channels, relu)
@@ -190,15 +230,15 @@ def wht_tiles(x, out, gate, threshold, isa=None):
     gate and threshold (T, T, channels), both already divided by T^2; threshold may be None and
     out may be x.
     """
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, x)
     cdef int rows, width, channels, T = len(gate)
     cdef ptrdiff_t x_row, out_row
     rows, width, channels = shape = x.shape
     require_tile(T)
     require_channels(channels)
     require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
-    cdef const float *x_ptr = rows_of(x, shape, "x", &x_row)
-    cdef float *out_ptr = rows_of(out, shape, "out", &out_row, True)
+    cdef const void *x_ptr = rows_of(x, stored(x), shape, "x", &x_row)
+    cdef void *out_ptr = rows_of(out, stored(x), shape, "out", &out_row, True)
     cdef const float *gate_ptr = floats(gate, (T, T, channels), "gate")
     cdef const float *threshold_ptr = floats(threshold, (T, T, channels), "threshold")
     with nogil:
@@ -208,15 +248,15 @@ def wht_tiles(x, out, gate, threshold, isa=None):
 
 def wht_tiles_separable(x, out, row_gate, row_threshold, column_gate, column_threshold, isa=None):
     """As `wht_tiles`, along rows and then along columns; gates (T, channels) already divided by T."""
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, x)
     cdef int rows, width, channels, T = len(row_gate)
     cdef ptrdiff_t x_row, out_row
     rows, width, channels = shape = x.shape
     require_tile(T)
     require_channels(channels)
     require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
-    cdef const float *x_ptr = rows_of(x, shape, "x", &x_row)
-    cdef float *out_ptr = rows_of(out, shape, "out", &out_row, True)
+    cdef const void *x_ptr = rows_of(x, stored(x), shape, "x", &x_row)
+    cdef void *out_ptr = rows_of(out, stored(x), shape, "out", &out_row, True)
     cdef const float *rg = floats(row_gate, (T, channels), "row_gate")
     cdef const float *rt = floats(row_threshold, (T, channels), "row_threshold")
     cdef const float *cg = floats(column_gate, (T, channels), "column_gate")
@@ -236,9 +276,9 @@ def wht_tiles_backward(x, grad_out, grad_in, gate, threshold, grad_gate, grad_th
     require_channels(channels)
     require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
     require((threshold is None) == (grad_threshold is None), "grad_threshold goes with threshold")
-    cdef const float *x_ptr = rows_of(x, shape, "x", &x_row)
-    cdef const float *grad_ptr = rows_of(grad_out, shape, "grad_out", &grad_row)
-    cdef float *in_ptr = rows_of(grad_in, shape, "grad_in", &in_row, True)
+    cdef const float *x_ptr = <const float *>rows_of(x, np.float32, shape, "x", &x_row)
+    cdef const float *grad_ptr = <const float *>rows_of(grad_out, np.float32, shape, "grad_out", &grad_row)
+    cdef float *in_ptr = <float *>rows_of(grad_in, np.float32, shape, "grad_in", &in_row, True)
     cdef const float *gate_ptr = floats(gate, (T, T, channels), "gate")
     cdef const float *threshold_ptr = floats(threshold, (T, T, channels), "threshold")
     cdef float *dgate_ptr = floats(grad_gate, (T, T, channels), "grad_gate", True)
@@ -254,41 +294,51 @@ def fwht(x, isa=None):
     cdef ptrdiff_t count, n, stride
     count, n = x.shape
     require(n > 0 and n & (n - 1) == 0, "length must be a power of two")
-    cdef float *x_ptr = rows_of(x[:, :, None], (count, n, 1), "x", &stride, True)
+    cdef float *x_ptr = <float *>rows_of(x[:, :, None], np.float32, (count, n, 1), "x", &stride, True)
     with nogil:
         kernels.fwht(x_ptr, stride, count, n)
 
 
 def relu(x, out, isa=None):
     """max(x, 0) of flat arrays; out may be x."""
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, x)
     cdef ptrdiff_t n = x.size
-    cdef const float *x_ptr = floats(x, (n,), "x")
-    cdef float *out_ptr = floats(out, (n,), "out", True)
+    cdef const void *x_ptr = values(x, x, (n,), "x")
+    cdef void *out_ptr = values(out, x, (n,), "out", True)
     with nogil:
         kernels.relu(x_ptr, out_ptr, n)
 
 
 def soft_clamp(x, out, float limit, isa=None):
     """tanh(x / limit) * limit of flat arrays; out may be x."""
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, x)
     cdef ptrdiff_t n = x.size
     require(limit > 0, "limit must be positive")
-    cdef const float *x_ptr = floats(x, (n,), "x")
-    cdef float *out_ptr = floats(out, (n,), "out", True)
+    cdef const void *x_ptr = values(x, x, (n,), "x")
+    cdef void *out_ptr = values(out, x, (n,), "out", True)
     with nogil:
         kernels.soft_clamp(x_ptr, out_ptr, n, limit)
 
 
 def add(x, y, out, isa=None):
     """x + y of flat arrays; out may be x or y."""
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, x)
     cdef ptrdiff_t n = x.size
-    cdef const float *x_ptr = floats(x, (n,), "x")
-    cdef const float *y_ptr = floats(y, (n,), "y")
-    cdef float *out_ptr = floats(out, (n,), "out", True)
+    cdef const void *x_ptr = values(x, x, (n,), "x")
+    cdef const void *y_ptr = values(y, x, (n,), "y")
+    cdef void *out_ptr = values(out, x, (n,), "out", True)
     with nogil:
         kernels.add(x_ptr, y_ptr, out_ptr, n)
+
+
+def from_floats(x, out, isa=None):
+    """Flat float32 x as it is stored in out, which is float32 or bf16."""
+    cdef const zn_kernels *kernels = table(isa, out)
+    cdef ptrdiff_t n = x.size
+    cdef const float *x_ptr = floats(x, (n,), "x")
+    cdef void *out_ptr = values(out, out, (n,), "out", True)
+    with nogil:
+        kernels.from_floats(x_ptr, out_ptr, n)
 
 
 def channel_sums(x, sums, isa=None):
@@ -305,14 +355,14 @@ def channel_sums(x, sums, isa=None):
 
 def scale_shift(x, scale, shift, out, bint relu=False, isa=None):
     """x * scale + shift of x (pixels, channels) by channel; out may be x."""
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, out)
     cdef int pixels, channels
     pixels, channels = shape = x.shape
     require_channels(channels)
     cdef const float *x_ptr = floats(x, shape, "x")
     cdef const float *scale_ptr = floats(scale, (channels,), "scale")
     cdef const float *shift_ptr = floats(shift, (channels,), "shift")
-    cdef float *out_ptr = floats(out, shape, "out", True)
+    cdef void *out_ptr = values(out, out, shape, "out", True)
     with nogil:
         kernels.scale_shift(x_ptr, scale_ptr, shift_ptr, out_ptr, pixels, channels, relu)
 
@@ -330,7 +380,7 @@ def load_picture(picture, plane, int r, out, isa=None):
 
     plane (rows, width) float32 is an additional last channel, or None.
     """
-    cdef const zn_kernels *kernels = table(isa)
+    cdef const zn_kernels *kernels = table(isa, out)
     cdef int rows, width, channels, out_width, out_channels, extra = plane is not None
     cdef int format = picture_format(picture)
     rows, width, channels = picture.shape
@@ -339,7 +389,7 @@ def load_picture(picture, plane, int r, out, isa=None):
     require(r * r * (channels + extra) <= out_channels <= 2048, "out has too few or too many channels")
     cdef const void *picture_ptr = <const void *><size_t>picture.ctypes.data
     cdef const float *plane_ptr = floats(plane, (rows, width), "plane")
-    cdef float *out_ptr = floats(out, (out_width, out_channels), "out", True)
+    cdef void *out_ptr = values(out, out, (out_width, out_channels), "out", True)
     cdef ptrdiff_t row_bytes = picture.strides[0]
     with nogil:
         kernels.load_picture(picture_ptr, row_bytes, format, channels, plane_ptr, width, extra, rows,

@@ -11,7 +11,7 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdlib cimport calloc, free
 
 from plan cimport *
-from zenith cimport ZN_F32, ZN_LEVELS, ZN_U8, ZN_U16, zn_kernels_for, zn_level_name
+from zenith cimport ZN_BF16, ZN_F32, ZN_FLOAT, ZN_LEVELS, ZN_U8, ZN_U16, zn_kernels_for, zn_level_name
 
 MAX_THREADS = ZN_MAX_THREADS
 
@@ -21,7 +21,7 @@ cdef dict _kinds = {
     "relu": ZN_RELU, "clamp": ZN_CLAMP, "add": ZN_ADD,
 }
 cdef dict _formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
-cdef ptrdiff_t LINE = 16  # floats
+cdef ptrdiff_t LINE = 64  # bytes
 
 
 cdef ptrdiff_t padded(ptrdiff_t n):
@@ -58,7 +58,7 @@ cdef class Plan:
     def __init__(self, program, str isa, int threads):
         cdef Py_ssize_t i
         level = [zn_level_name(n) for n in range(ZN_LEVELS)].index(isa.encode())
-        self.plan.kernels = zn_kernels_for(level)
+        self.plan.kernels = zn_kernels_for(level, ZN_BF16 if program.bf16 else ZN_FLOAT)
         if self.plan.kernels == NULL:
             raise ValueError(f"level {isa} is not available")
         self.arrays = []
@@ -69,10 +69,10 @@ cdef class Plan:
         self.plan.steps = self.steps
         for i in range(self.plan.count):
             self.fill(self.steps + i, program.steps[i])
-        self.plan.scratch = padded(program.arena_floats)
+        self.plan.scratch = padded(program.arena_bytes)
         # One line more than needed keeps the threads' scratch from starting at equal cache sets.
-        self.plan.scratch_floats = padded(program.scratch_floats) + LINE
-        self.arena_bytes = 4 * (self.plan.scratch + self.threads * self.plan.scratch_floats)
+        self.plan.scratch_bytes = padded(program.scratch_bytes) + LINE
+        self.arena_bytes = self.plan.scratch + self.threads * self.plan.scratch_bytes
 
     def __dealloc__(self):
         for address in self.memory:
@@ -105,7 +105,7 @@ cdef class Plan:
             out[i].columns = 16 * len(p.blocks)
             out[i].segment = <const ptrdiff_t *>self.keep(p.segments, np.intp)
             out[i].block = <const ptrdiff_t *>self.keep(p.blocks, np.intp)
-            out[i].weight = <const float *>self.keep(p.weight, np.float32)
+            out[i].weight = self.keep(p.weight, np.uint16 if self.plan.kernels.value_bytes == 2 else np.float32)
             out[i].bias = <const float *>self.keep(p.bias, np.float32)
             if p.weight.size != out[i].columns * out[i].segments * out[i].depth:
                 raise ValueError("a product's weights do not fit its segments")
@@ -191,7 +191,7 @@ cdef class Plan:
         cdef zn_picture into, out
         cdef int threads = self.threads, used
         cdef double *times_ptr = NULL
-        cdef float *arena_ptr = <float *><size_t>arena.ctypes.data
+        cdef void *arena_ptr = <void *><size_t>arena.ctypes.data
         if arena.nbytes < self.arena_bytes or arena.ctypes.data % 64:
             raise ValueError("the arena is too small or not aligned")
         height, width, channels = source.shape

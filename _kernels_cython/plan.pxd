@@ -22,7 +22,7 @@ cdef extern from "plan.h" nogil:
         int segments, depth, columns
         const ptrdiff_t *segment
         const ptrdiff_t *block
-        const float *weight
+        const void *weight
         const float *bias
 
     ctypedef struct zn_mix:
@@ -81,7 +81,7 @@ cdef extern from "plan.h" nogil:
         const zn_kernels *kernels
         int count
         const zn_step *steps
-        ptrdiff_t scratch, scratch_floats
+        ptrdiff_t scratch, scratch_bytes
 
-    int zn_plan_run(const zn_plan *plan, float *arena, const zn_picture *into, const zn_picture *out,
+    int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *into, const zn_picture *out,
                     int threads, double *times)

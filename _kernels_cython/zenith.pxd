@@ -5,19 +5,22 @@ from libc.stddef cimport ptrdiff_t
 cdef extern from "zenith.h" nogil:
     enum: ZN_BLOCK, ZN_MAX_SEGMENTS
     enum: ZN_U8, ZN_U16, ZN_F32
-    enum: ZN_GENERIC, ZN_AVX2, ZN_AVX512, ZN_LEVELS
+    enum: ZN_LEVELS
+    enum: ZN_FLOAT, ZN_BF16
+    enum: ZN_HAS_AVX512_VNNI, ZN_HAS_AVX512_BF16, ZN_HAS_AMX_BF16, ZN_HAS_AMX_INT8
 
     ctypedef struct zn_gemm:
-        const float *a
+        const void *a
         ptrdiff_t a_pixel
         int segments
         const ptrdiff_t *segment
         int depth
-        const float *b
+        const void *b
         const float *bias
-        const float *residual
+        const void *residual
         ptrdiff_t residual_pixel
-        float *out
+        void *out
+        int float_out
         ptrdiff_t out_pixel
         const ptrdiff_t *block
         int pixels
@@ -25,39 +28,42 @@ cdef extern from "zenith.h" nogil:
         int relu
 
     ctypedef struct zn_kernels:
-        const char *name
+        int value_bytes
         void (*gemm)(const zn_gemm *g) noexcept nogil
-        void (*depthwise)(const float *above, const float *row, const float *below,
-                          const float *weight, const float *bias, const float *add, float *out,
+        void (*depthwise)(const void *above, const void *row, const void *below,
+                          const float *weight, const float *bias, const void *add, void *out,
                           int width, int channels, int relu) noexcept nogil
-        void (*wht_tiles)(const float *x, ptrdiff_t x_row, float *out, ptrdiff_t out_row,
+        void (*wht_tiles)(const void *x, ptrdiff_t x_row, void *out, ptrdiff_t out_row,
                           int rows, int width, int channels, int T,
                           const float *gate, const float *threshold) noexcept nogil
-        void (*wht_tiles_separable)(const float *x, ptrdiff_t x_row, float *out, ptrdiff_t out_row,
+        void (*wht_tiles_separable)(const void *x, ptrdiff_t x_row, void *out, ptrdiff_t out_row,
                                     int rows, int width, int channels, int T,
                                     const float *row_gate, const float *row_threshold,
                                     const float *column_gate, const float *column_threshold) noexcept nogil
+        void (*relu)(const void *x, void *out, ptrdiff_t n) noexcept nogil
+        void (*soft_clamp)(const void *x, void *out, ptrdiff_t n, float limit) noexcept nogil
+        void (*add)(const void *x, const void *y, void *out, ptrdiff_t n) noexcept nogil
+        void (*from_floats)(const float *x, void *out, ptrdiff_t n) noexcept nogil
+        void (*channel_sums)(const float *x, int pixels, int channels, double *sums) noexcept nogil
+        void (*scale_shift)(const float *x, const float *scale, const float *shift, void *out,
+                            int pixels, int channels, int relu) noexcept nogil
+        void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
+                             const float *plane, ptrdiff_t plane_row, int extra,
+                             int rows, int width, int r, void *out, int out_width,
+                             int out_channels) noexcept nogil
+        void (*store_picture)(const float *x, int x_width, int x_channels, int r, void *picture,
+                              ptrdiff_t row_bytes, int format, int channels, int rows, int width) noexcept nogil
         void (*wht_tiles_backward)(const float *x, ptrdiff_t x_row, const float *grad_out,
                                    ptrdiff_t grad_row, float *grad_in, ptrdiff_t grad_in_row,
                                    int rows, int width, int channels, int T,
                                    const float *gate, const float *threshold,
                                    float *grad_gate, float *grad_threshold) noexcept nogil
         void (*fwht)(float *x, ptrdiff_t stride, ptrdiff_t count, ptrdiff_t n) noexcept nogil
-        void (*relu)(const float *x, float *out, ptrdiff_t n) noexcept nogil
-        void (*soft_clamp)(const float *x, float *out, ptrdiff_t n, float limit) noexcept nogil
-        void (*add)(const float *x, const float *y, float *out, ptrdiff_t n) noexcept nogil
-        void (*channel_sums)(const float *x, int pixels, int channels, double *sums) noexcept nogil
-        void (*scale_shift)(const float *x, const float *scale, const float *shift, float *out,
-                            int pixels, int channels, int relu) noexcept nogil
-        void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
-                             const float *plane, ptrdiff_t plane_row, int extra,
-                             int rows, int width, int r, float *out, int out_width,
-                             int out_channels) noexcept nogil
-        void (*store_picture)(const float *x, int x_width, int x_channels, int r, void *picture,
-                              ptrdiff_t row_bytes, int format, int channels, int rows, int width) noexcept nogil
 
     const char *zn_level_name(int level)
     int zn_level_compiled(int level)
     int zn_level_available(int level)
-    const zn_kernels *zn_kernels_for(int level)
+    int zn_level_fast_bf16(int level)
+    const zn_kernels *zn_kernels_for(int level, int storage)
     int zn_best_level()
+    int zn_cpu_features()

@@ -2,15 +2,45 @@
  * operating system support everything that its flags allowed the compiler to use. */
 #include "zenith.h"
 
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#define X86 1
+#include <cpuid.h>
+#else
+#define X86 0
+#endif
+
 extern const zn_kernels *const zn_generic_kernels;
 extern const zn_kernels *const zn_avx2_kernels;
 extern const zn_kernels *const zn_avx512_kernels;
+extern const zn_kernels *const zn_avx512bf16_kernels;
+
+/* CPUID leaf 7 has a bit for each; whether the system saves the registers is another question. */
+int zn_cpu_features(void)
+{
+    int found = 0;
+#if X86
+    unsigned a, b, c, d;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        const unsigned leaves = a;
+        const int tiles = d >> 24 & 1;
+        if (c >> 11 & 1)
+            found |= ZN_HAS_AVX512_VNNI;
+        if (tiles && d >> 22 & 1)
+            found |= ZN_HAS_AMX_BF16;
+        if (tiles && d >> 25 & 1)
+            found |= ZN_HAS_AMX_INT8;
+        if (leaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 5 & 1)
+            found |= ZN_HAS_AVX512_BF16;
+    }
+#endif
+    return found;
+}
 
 static int cpu_has(int level)
 {
     if (level == ZN_GENERIC)
         return 1;
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#if X86
     __builtin_cpu_init(); /* also asks the operating system which registers it saves */
     if (level == ZN_AVX2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -18,6 +48,8 @@ static int cpu_has(int level)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
             && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
             && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (level == ZN_AVX512BF16)
+        return cpu_has(ZN_AVX512) && zn_cpu_features() & ZN_HAS_AVX512_BF16;
 #endif
     return 0;
 }
@@ -28,13 +60,14 @@ static const zn_kernels *compiled(int level)
     case ZN_GENERIC: return zn_generic_kernels;
     case ZN_AVX2: return zn_avx2_kernels;
     case ZN_AVX512: return zn_avx512_kernels;
+    case ZN_AVX512BF16: return zn_avx512bf16_kernels;
     default: return NULL;
     }
 }
 
 const char *zn_level_name(int level)
 {
-    static const char *const names[ZN_LEVELS] = {"generic", "avx2", "avx512"};
+    static const char *const names[ZN_LEVELS] = {"generic", "avx2", "avx512", "avx512bf16"};
     return level >= 0 && level < ZN_LEVELS ? names[level] : NULL;
 }
 
@@ -42,9 +75,11 @@ int zn_level_compiled(int level) { return compiled(level) != NULL; }
 
 int zn_level_available(int level) { return compiled(level) != NULL && cpu_has(level); }
 
-const zn_kernels *zn_kernels_for(int level)
+int zn_level_fast_bf16(int level) { return level == ZN_AVX512BF16; }
+
+const zn_kernels *zn_kernels_for(int level, int storage)
 {
-    return zn_level_available(level) ? compiled(level) : NULL;
+    return zn_level_available(level) ? compiled(level) + storage : NULL;
 }
 
 int zn_best_level(void)

@@ -1,26 +1,22 @@
-/* Matrix product over segments, see zn_gemm in zenith.h. Part of kernels.inc.h.
+/* Matrix product over segments, see zn_gemm in zenith.h. Part of storage.inc.h.
  *
  * A micro-kernel holds GEMM_ROWS pixels x GEMM_VECTORS vectors of columns in registers and walks
  * once over segments and depth: per step it loads the vectors of one packed row of b and
- * broadcasts one float a pixel. Panels of b are the outer loop, so that a panel stays in cache
- * while the pixels of a chunk stream past it. Each output is one chain of multiply-adds over s and
- * k whatever the shape of the micro-kernel that computes it, so remainders change no bit. */
-
-#define GEMM_CHUNK 32768 /* floats of `a` per chunk of pixels: a part of L2 */
-#define GEMM_PANELS (GEMM_VECTORS * VL / ZN_BLOCK)
-
-#if GEMM_ROWS > 14
-#error "gemm_kernels lists 14 rows"
-#endif
+ * broadcasts one word a pixel, a float or a pair of bf16. Panels of b are the outer loop, so that
+ * a panel stays in cache while the pixels of a chunk stream past it. Each output is one chain of
+ * multiply-adds over s and k whatever the shape of the micro-kernel that computes it, so
+ * remainders change no bit. */
 
 /* `pixel` is the first of `rows` pixels, `panel` the first of `panels` blocks of 16 columns. */
-static ZN_INLINE void gemm_micro(const int rows, const int panels, const zn_gemm *g, ptrdiff_t pixel,
-                                 ptrdiff_t panel)
+static ZN_INLINE void STORED(gemm_micro)(const int rows, const int panels, const zn_gemm *g,
+                                         ptrdiff_t pixel, ptrdiff_t panel)
 {
     const int vectors = panels * ZN_BLOCK / VL;
-    const ptrdiff_t panel_size = (ptrdiff_t)g->segments * g->depth * ZN_BLOCK;
-    const ptrdiff_t a_pixel = g->a_pixel, depth = g->depth;
-    const float *a = g->a + pixel * a_pixel, *b = g->b + panel * panel_size;
+    const ptrdiff_t words = g->depth / PER_WORD;
+    const ptrdiff_t panel_size = (ptrdiff_t)g->segments * words * ZN_BLOCK;
+    const ptrdiff_t a_pixel = g->a_pixel;
+    const VALUE *a = (const VALUE *)g->a + pixel * a_pixel;
+    const float *b = (const float *)g->b + panel * panel_size; /* words as bits of floats */
     vf sum[GEMM_ROWS][GEMM_VECTORS];
 
     ZN_UNROLL
@@ -31,30 +27,30 @@ static ZN_INLINE void gemm_micro(const int rows, const int panels, const zn_gemm
             sum[r][v] = start;
     }
     for (int s = 0; s < g->segments; s++) {
-        const float *in = a + g->segment[s];
-        for (ptrdiff_t k = 0; k < depth; k++) {
+        const VALUE *in = a + g->segment[s];
+        for (ptrdiff_t k = 0; k < words; k++) {
             vf column[GEMM_VECTORS];
             ZN_UNROLL
             for (int v = 0; v < vectors; v++)
                 column[v] = v_load(b + v * VL / ZN_BLOCK * panel_size + v * VL % ZN_BLOCK);
             ZN_UNROLL
             for (int r = 0; r < rows; r++) {
-                vf value = v_set1(in[r * a_pixel]);
+                vf word = v_set1_word(in + r * a_pixel);
                 ZN_UNROLL
                 for (int v = 0; v < vectors; v++)
-                    sum[r][v] = v_fma(value, column[v], sum[r][v]);
+                    sum[r][v] = s_multiply_add(word, column[v], sum[r][v]);
             }
-            in++;
+            in += PER_WORD;
             b += ZN_BLOCK;
         }
     }
     if (g->residual) {
-        const float *residual = g->residual + pixel * g->residual_pixel + panel * ZN_BLOCK;
+        const VALUE *residual = (const VALUE *)g->residual + pixel * g->residual_pixel + panel * ZN_BLOCK;
         ZN_UNROLL
         for (int r = 0; r < rows; r++)
             ZN_UNROLL
             for (int v = 0; v < vectors; v++)
-                sum[r][v] = v_add(sum[r][v], v_load(residual + r * g->residual_pixel + v * VL));
+                sum[r][v] = v_add(sum[r][v], s_load(residual + r * g->residual_pixel + v * VL));
     }
     if (g->relu)
         ZN_UNROLL
@@ -64,21 +60,26 @@ static ZN_INLINE void gemm_micro(const int rows, const int panels, const zn_gemm
                 sum[r][v] = v_max(v_set1(0), sum[r][v]);
     ZN_UNROLL
     for (int v = 0; v < vectors; v++) {
-        const int lane = v * VL % ZN_BLOCK;
-        float *out = g->out + pixel * g->out_pixel + g->block[panel + v * VL / ZN_BLOCK] + lane;
-        ZN_UNROLL
-        for (int r = 0; r < rows; r++)
-            v_store(out + r * g->out_pixel, sum[r][v]);
+        const ptrdiff_t at =
+            pixel * g->out_pixel + g->block[panel + v * VL / ZN_BLOCK] + v * VL % ZN_BLOCK;
+        if (PER_WORD > 1 && g->float_out)
+            ZN_UNROLL
+            for (int r = 0; r < rows; r++)
+                v_store((float *)g->out + at + r * g->out_pixel, sum[r][v]);
+        else
+            ZN_UNROLL
+            for (int r = 0; r < rows; r++)
+                s_store((VALUE *)g->out + at + r * g->out_pixel, sum[r][v]);
     }
 }
 
 #define GEMM_KERNEL(ROWS) \
-    static void gemm_##ROWS(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels) \
+    static void STORED(gemm_##ROWS)(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels) \
     { \
         if (panels == GEMM_PANELS) \
-            gemm_micro(ROWS <= GEMM_ROWS ? ROWS : 1, GEMM_PANELS, g, pixel, panel); \
+            STORED(gemm_micro)(ROWS <= GEMM_ROWS ? ROWS : 1, GEMM_PANELS, g, pixel, panel); \
         else \
-            gemm_micro(ROWS <= GEMM_ROWS ? ROWS : 1, 1, g, pixel, panel); \
+            STORED(gemm_micro)(ROWS <= GEMM_ROWS ? ROWS : 1, 1, g, pixel, panel); \
     }
 
 GEMM_KERNEL(1)
@@ -99,23 +100,23 @@ GEMM_KERNEL(12)
 GEMM_KERNEL(13)
 GEMM_KERNEL(14)
 #endif
+#undef GEMM_KERNEL
 
-typedef void gemm_kernel(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels);
-
-static gemm_kernel *const gemm_kernels[] = {
-    NULL, gemm_1, gemm_2,
+static gemm_kernel *const STORED(gemm_kernels)[] = {
+    NULL, STORED(gemm_1), STORED(gemm_2),
 #if GEMM_ROWS > 2
-    gemm_3, gemm_4, gemm_5, gemm_6,
+    STORED(gemm_3), STORED(gemm_4), STORED(gemm_5), STORED(gemm_6),
 #endif
 #if GEMM_ROWS > 6
-    gemm_7, gemm_8, gemm_9, gemm_10, gemm_11, gemm_12, gemm_13, gemm_14,
+    STORED(gemm_7), STORED(gemm_8), STORED(gemm_9), STORED(gemm_10), STORED(gemm_11), STORED(gemm_12),
+    STORED(gemm_13), STORED(gemm_14),
 #endif
 };
 
-static void gemm(const zn_gemm *g)
+static void STORED(gemm)(const zn_gemm *g)
 {
     const ptrdiff_t all_panels = g->columns / ZN_BLOCK;
-    const ptrdiff_t per_pixel = (ptrdiff_t)g->segments * g->depth;
+    const ptrdiff_t per_pixel = (ptrdiff_t)g->segments * (g->depth / PER_WORD);
     ptrdiff_t chunk = GEMM_CHUNK / per_pixel / GEMM_ROWS * GEMM_ROWS;
     if (chunk < 4 * GEMM_ROWS)
         chunk = 4 * GEMM_ROWS;
@@ -131,7 +132,7 @@ static void gemm(const zn_gemm *g)
             ptrdiff_t pixel = begin;
             for (ptrdiff_t i = 0; i < kernels; i++) {
                 const ptrdiff_t count = rows + (i < longer);
-                gemm_kernels[count](g, pixel, panel, panels);
+                STORED(gemm_kernels)[count](g, pixel, panel, panels);
                 pixel += count;
             }
         }

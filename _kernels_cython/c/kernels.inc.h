@@ -1,5 +1,5 @@
-/* All kernels of one level. Included once by each level_<isa>.c after its vector layer, with
- * LEVEL_NAME defined: everything here is static, the table at the end is what leaves the file. */
+/* All kernels of one level. Included once by each level_<isa>.c after its vector layer:
+ * everything here is static, the tables at the end are what leaves the file. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -19,25 +19,35 @@
 #define ZN_UNROLL
 #endif
 
-#include "gemm.inc.h"
-#include "depthwise.inc.h"
-#include "hadamard.inc.h"
-#include "elementwise.inc.h"
+#include "shared.inc.h"
 #include "picture.inc.h"
 
-static const zn_kernels level_kernels = {
-    .name = LEVEL_NAME,
-    .gemm = gemm,
-    .depthwise = depthwise,
-    .wht_tiles = wht_tiles,
-    .wht_tiles_separable = wht_tiles_separable,
-    .wht_tiles_backward = wht_tiles_backward,
-    .fwht = fwht,
-    .relu = relu,
-    .soft_clamp = soft_clamp,
-    .add = add,
-    .channel_sums = channel_sums,
-    .scale_shift = scale_shift,
-    .load_picture = load_picture,
-    .store_picture = store_picture,
+#define STORE_BF16 0
+#include "storage.inc.h"
+#define STORE_BF16 1
+#include "storage.inc.h"
+
+#include "hadamard_backward.inc.h"
+
+#define TABLE(STORAGE, VALUE_BYTES) { \
+    .value_bytes = VALUE_BYTES, \
+    .gemm = gemm_##STORAGE, \
+    .depthwise = depthwise_##STORAGE, \
+    .wht_tiles = wht_tiles_##STORAGE, \
+    .wht_tiles_separable = wht_tiles_separable_##STORAGE, \
+    .relu = relu_##STORAGE, \
+    .soft_clamp = soft_clamp_##STORAGE, \
+    .add = add_##STORAGE, \
+    .from_floats = from_floats_##STORAGE, \
+    .scale_shift = scale_shift_##STORAGE, \
+    .load_picture = load_picture_##STORAGE, \
+    .store_picture = store_picture, \
+    .wht_tiles_backward = wht_tiles_backward, \
+    .fwht = fwht, \
+    .channel_sums = channel_sums, \
+}
+
+static const zn_kernels level_kernels[ZN_STORAGES] = {
+    [ZN_FLOAT] = TABLE(float, sizeof(float)),
+    [ZN_BF16] = TABLE(bf16, sizeof(uint16_t)),
 };

@@ -4,10 +4,9 @@
 #if defined(__AVX2__) && defined(__FMA__)
 #include "vector_avx2.h"
 
-#define LEVEL_NAME "avx2"
 #include "kernels.inc.h"
 
-const zn_kernels *const zn_avx2_kernels = &level_kernels;
+const zn_kernels *const zn_avx2_kernels = level_kernels;
 #else
 const zn_kernels *const zn_avx2_kernels = NULL;
 #endif

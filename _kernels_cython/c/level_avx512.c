@@ -4,10 +4,9 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "vector_avx512.h"
 
-#define LEVEL_NAME "avx512"
 #include "kernels.inc.h"
 
-const zn_kernels *const zn_avx512_kernels = &level_kernels;
+const zn_kernels *const zn_avx512_kernels = level_kernels;
 #else
 const zn_kernels *const zn_avx512_kernels = NULL;
 #endif

@@ -1,7 +1,6 @@
 /* Shim: the kernels of the generic level: plain C, for every machine. */
 #include "vector_generic.h"
 
-#define LEVEL_NAME "generic"
 #include "kernels.inc.h"
 
-const zn_kernels *const zn_generic_kernels = &level_kernels;
+const zn_kernels *const zn_generic_kernels = level_kernels;

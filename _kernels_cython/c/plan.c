@@ -7,7 +7,7 @@
 /* What the functions below share: a thread's view of a run. */
 typedef struct work {
     const zn_kernels *k;
-    float *arena, *scratch;
+    char *arena, *scratch;
     const zn_picture *in, *out;
     int thread, threads;
 } work;
@@ -15,12 +15,29 @@ typedef struct work {
 static int min_int(int a, int b) { return a < b ? a : b; }
 static int max_int(int a, int b) { return a > b ? a : b; }
 
-static size_t bytes(ptrdiff_t floats) { return (size_t)floats * sizeof(float); }
+/* Values of activations as bytes. */
+static ptrdiff_t bytes(const work *w, ptrdiff_t values) { return values * w->k->value_bytes; }
+
+/* The pixel (y, 0) of a grid. */
+static void *row_of(const work *w, const zn_grid *g, int y)
+{
+    return w->arena + bytes(w, g->at + y * g->row);
+}
+
+/* The next piece of scratch, from a cache line on; compiler.py adds these pieces up alike. */
+static void *carve(char **scratch, ptrdiff_t size)
+{
+    void *piece = *scratch;
+    *scratch += (size + 63) / 64 * 64;
+    return piece;
+}
+
+static ptrdiff_t floats(ptrdiff_t count) { return count * (ptrdiff_t)sizeof(float); }
 
 /* --- pieces of steps ------------------------------------------------------------------------ */
 
-/* Row y of an unshuffled picture, `pixel` floats apart, to out. */
-static void load_row(const work *w, const zn_step *s, int y, ptrdiff_t pixel, float *out)
+/* Row y of an unshuffled picture, `pixel` values apart, to out. */
+static void load_row(const work *w, const zn_step *s, int y, ptrdiff_t pixel, void *out)
 {
     const zn_picture *p = w->in;
     const int first = min_int(y * s->load, p->rows - 1);
@@ -59,29 +76,33 @@ static void clear_border(const work *w, const zn_border *b)
     int begin, end;
     zn_share(b->height + 2, w->thread, w->threads, &begin, &end);
     for (int y = begin - 1; y < end - 1; y++) {
-        float *row = w->arena + b->at + y * b->row;
+        const ptrdiff_t pixel = bytes(w, b->channels);
+        char *row = w->arena + bytes(w, b->at + y * b->row);
         if (y < 0 || y == b->height) {
-            memset(row - b->channels, 0, bytes((ptrdiff_t)(b->width + 2) * b->channels));
+            memset(row - pixel, 0, (size_t)((b->width + 2) * pixel));
         } else {
-            memset(row - b->channels, 0, bytes(b->channels));
-            memset(row + (ptrdiff_t)b->width * b->channels, 0, bytes(b->channels));
+            memset(row - pixel, 0, (size_t)pixel);
+            memset(row + b->width * pixel, 0, (size_t)pixel);
         }
     }
 }
 
-static void multiply(const work *w, const zn_product *products, int count, const float *in,
-                     ptrdiff_t in_pixel, const float *residual, ptrdiff_t residual_pixel, float *out,
-                     ptrdiff_t out_pixel, int pixels, int relu)
+/* `to` is a row of activations, or of floats with float_out. */
+static void multiply(const work *w, const zn_product *products, int count, const void *in,
+                     ptrdiff_t in_pixel, const void *residual, ptrdiff_t residual_pixel, void *to,
+                     int float_out, ptrdiff_t out_pixel, int pixels, int relu)
 {
     for (int i = 0; i < count; i++) {
         const zn_product *p = products + i;
         const zn_gemm g = {
-            .a = in + p->in, .a_pixel = in_pixel,
+            .a = (const char *)in + bytes(w, p->in), .a_pixel = in_pixel,
             .segments = p->segments, .segment = p->segment, .depth = p->depth,
             .b = p->weight, .bias = p->bias,
             /* of a step with residual and several products each has columns of its own */
-            .residual = residual ? residual + p->out : NULL, .residual_pixel = residual_pixel,
-            .out = out + p->out, .out_pixel = out_pixel, .block = p->block,
+            .residual = residual ? (const char *)residual + bytes(w, p->out) : NULL,
+            .residual_pixel = residual_pixel,
+            .out = (char *)to + (float_out ? floats(p->out) : bytes(w, p->out)),
+            .float_out = float_out, .out_pixel = out_pixel, .block = p->block,
             .pixels = pixels, .columns = p->columns, .relu = relu,
         };
         w->k->gemm(&g);
@@ -91,8 +112,9 @@ static void multiply(const work *w, const zn_product *products, int count, const
 static void add_rows(const work *w, const zn_step *s, int y)
 {
     for (int i = 0; i < s->add_rows; i++) {
-        float *out = w->arena + s->out.at + y * s->out.row + i * s->add_out_row;
-        w->k->add(out, w->arena + s->add_at + (y * s->add_rows + i) * s->add_row, out, s->add_length);
+        void *out = w->arena + bytes(w, s->out.at + y * s->out.row + i * s->add_out_row);
+        const ptrdiff_t other = s->add_at + (y * s->add_rows + i) * s->add_row;
+        w->k->add(out, w->arena + bytes(w, other), out, s->add_length);
     }
 }
 
@@ -105,14 +127,15 @@ static void step_load(const work *w, const zn_step *s)
     int begin, end;
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++)
-        load_row(w, s, y, s->out.pixel, w->arena + s->out.at + y * s->out.row);
+        load_row(w, s, y, s->out.pixel, row_of(w, &s->out, y));
 }
 
 static void step_gemm(const work *w, const zn_step *s)
 {
     int begin, end;
-    float *loaded = w->scratch;
-    float *stored = loaded + (s->load ? (s->width * s->in.pixel + 15) / 16 * 16 : 0);
+    char *scratch = w->scratch;
+    void *const loaded = carve(&scratch, s->load ? bytes(w, s->width * s->in.pixel) : 0);
+    float *const stored = (float *)(void *)scratch;
 
     if (!s->load && !s->store && !s->add_rows && joined(&s->in, s->width) && joined(&s->out, s->width)
         && (!s->has_residual || joined(&s->residual, s->width))) {
@@ -121,29 +144,38 @@ static void step_gemm(const work *w, const zn_step *s)
         zn_share((pixels + unit - 1) / unit, w->thread, w->threads, &begin, &end);
         begin *= unit;
         end = min_int(end * unit, pixels);
-        if (begin < end)
-            multiply(w, s->products, s->product_count, w->arena + s->in.at + begin * s->in.pixel,
-                     s->in.pixel,
-                     s->has_residual ? w->arena + s->residual.at + begin * s->residual.pixel : NULL,
-                     s->residual.pixel, w->arena + s->out.at + begin * s->out.pixel, s->out.pixel,
+        if (begin < end) {
+            const char *in = row_of(w, &s->in, 0), *residual = row_of(w, &s->residual, 0);
+            char *out = row_of(w, &s->out, 0);
+            multiply(w, s->products, s->product_count, in + bytes(w, begin * s->in.pixel), s->in.pixel,
+                     s->has_residual ? residual + bytes(w, begin * s->residual.pixel) : NULL,
+                     s->residual.pixel, out + bytes(w, begin * s->out.pixel), 0, s->out.pixel,
                      end - begin, s->relu);
+        }
         return;
     }
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++) {
-        const float *in = w->arena + s->in.at + y * s->in.row;
-        float *out = s->store ? stored : w->arena + s->out.at + y * s->out.row;
-        if (s->load) {
+        if (s->load)
             load_row(w, s, y, s->in.pixel, loaded);
-            in = loaded;
-        }
-        multiply(w, s->products, s->product_count, in, s->in.pixel,
-                 s->has_residual ? w->arena + s->residual.at + y * s->residual.row : NULL,
-                 s->residual.pixel, out, s->out.pixel, s->width, s->relu);
+        multiply(w, s->products, s->product_count, s->load ? loaded : row_of(w, &s->in, y), s->in.pixel,
+                 s->has_residual ? row_of(w, &s->residual, y) : NULL, s->residual.pixel,
+                 s->store ? stored : row_of(w, &s->out, y), s->store > 0, s->out.pixel, s->width,
+                 s->relu);
         if (s->store)
-            store_row(w, s, y, out);
+            store_row(w, s, y, stored);
         add_rows(w, s, y);
     }
+}
+
+static float get_value(const work *w, const void *values, ptrdiff_t i)
+{
+    float value;
+    if (w->k->value_bytes == sizeof value)
+        return ((const float *)values)[i];
+    const uint32_t word = (uint32_t)((const uint16_t *)values)[i] << 16;
+    memcpy(&value, &word, sizeof value);
+    return value;
 }
 
 static void step_spectral(const work *w, const zn_step *s)
@@ -151,33 +183,44 @@ static void step_spectral(const work *w, const zn_step *s)
     const zn_spectral *m = s->spectral;
     const int n = m->size;
     const float least = s->relu ? 0 : -INFINITY;
+    const int float_out = s->store > 0 || w->k->value_bytes == sizeof(float);
     int begin, end;
-    float *loaded = w->scratch;
-    float *values = loaded + (s->load ? (s->width * s->in.pixel + 15) / 16 * 16 : 0);
-    float *stored = values + ((ptrdiff_t)s->width * n + 15) / 16 * 16;
+    char *scratch = w->scratch;
+    void *const loaded = carve(&scratch, s->load ? bytes(w, s->width * s->in.pixel) : 0);
+    float *const values = carve(&scratch, floats((ptrdiff_t)s->width * n));
+    float *const results = carve(&scratch, floats(m->outputs));
+    uint16_t *const rounded = carve(&scratch, bytes(w, m->outputs));
+    float *const stored = (float *)(void *)scratch;
 
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++) {
-        const float *in = w->arena + s->in.at + y * s->in.row;
-        float *out = s->store ? stored : w->arena + s->out.at + y * s->out.row;
-        if (s->load) {
+        const void *in = s->load ? loaded : row_of(w, &s->in, y);
+        void *out = s->store ? stored : row_of(w, &s->out, y);
+        if (s->load)
             load_row(w, s, y, s->in.pixel, loaded);
-            in = loaded;
-        }
-        for (int x = 0; x < s->width; x++, in += s->in.pixel)
+        for (ptrdiff_t x = 0; x < s->width; x++)
             for (int i = 0; i < n; i++)
-                values[(ptrdiff_t)x * n + i] = m->gather[i] < 0 ? 0 : in[m->gather[i]] * m->in_scale[i];
+                values[x * n + i] = m->gather[i] < 0 ? 0
+                    : get_value(w, in, x * s->in.pixel + m->gather[i]) * m->in_scale[i];
         w->k->fwht(values, n, s->width, n);
-        for (int x = 0; x < s->width; x++) {
-            const float *from = values + (ptrdiff_t)x * n;
-            float *to = out + x * s->out.pixel;
+        for (ptrdiff_t x = 0; x < s->width; x++) {
+            const float *from = values + x * n;
+            const ptrdiff_t to = x * s->out.pixel;
             for (int i = 0; i < m->outputs; i++) {
                 float value = m->source[i] < 0 ? 0 : from[m->source[i]] * m->out_scale[i] + m->bias[i];
-                to[m->scatter[i]] = value < least ? least : value;
+                results[i] = value < least ? least : value;
+            }
+            if (float_out) {
+                for (int i = 0; i < m->outputs; i++)
+                    ((float *)out)[to + m->scatter[i]] = results[i];
+            } else {
+                w->k->from_floats(results, rounded, m->outputs);
+                for (int i = 0; i < m->outputs; i++)
+                    ((uint16_t *)out)[to + m->scatter[i]] = rounded[i];
             }
         }
         if (s->store)
-            store_row(w, s, y, out);
+            store_row(w, s, y, stored);
         add_rows(w, s, y);
     }
 }
@@ -190,9 +233,9 @@ static void step_mix(const work *w, const zn_step *s)
     const zn_mix *m = s->mix;
     const zn_kernels *k = w->k;
     const int width = s->width, halo = m->eyes ? 1 : 0, T = m->tile;
-    const ptrdiff_t line = (ptrdiff_t)width * ZN_BLOCK;
-    const ptrdiff_t u_plane = (m->band + 2 * halo) * line, e_plane = m->band * line;
-    float *const u = w->scratch, *const e = u + m->planes * u_plane;
+    const ptrdiff_t line = (ptrdiff_t)width * ZN_BLOCK, line_bytes = bytes(w, line);
+    const ptrdiff_t u_plane = (m->band + 2 * halo) * line_bytes, e_plane = m->band * line_bytes;
+    char *const u = w->scratch, *const e = u + m->planes * u_plane;
     const int in_joined = joined(&s->in, width);
     const int out_joined = joined(&s->out, width) && joined(&s->residual, width);
     int begin, end, known;
@@ -202,27 +245,26 @@ static void step_mix(const work *w, const zn_step *s)
     for (int y0 = begin; y0 < end; y0 += m->band) {
         const int y1 = min_int(y0 + m->band, end);
         const int need = min_int(y1 + halo, s->rows);
-        float *const first = u + halo * line; /* row y0 of plane 0 */
+        char *const first = u + halo * line_bytes; /* row y0 of plane 0 */
 
         if (y0 > begin && halo)
             for (int g = 0; g < m->planes; g++)
-                memmove(u + g * u_plane, u + g * u_plane + m->band * line, bytes(2 * line));
+                memmove(u + g * u_plane, u + g * u_plane + m->band * line_bytes, (size_t)(2 * line_bytes));
         while (known < need) {
             const int rows = in_joined ? need - known : 1;
-            multiply(w, s->products, s->product_count,
-                     w->arena + s->in.at + known * s->in.row, s->in.pixel, NULL, 0,
-                     first + (known - y0) * line, ZN_BLOCK, rows * width, 1);
+            multiply(w, s->products, s->product_count, row_of(w, &s->in, known), s->in.pixel, NULL, 0,
+                     first + (known - y0) * line_bytes, 0, ZN_BLOCK, rows * width, 1);
             known += rows;
         }
         for (int g = 0; g < m->planes; g++) {
-            const float *u_g = first + g * u_plane;
-            float *e_g = e + g * e_plane;
+            const char *u_g = first + g * u_plane;
+            char *e_g = e + g * e_plane;
             const int spectral = T && m->spectral[g];
             if (spectral) {
                 const int gates = (m->separable ? T : T * T) * ZN_BLOCK * g;
                 for (int y = y0; y < y1; y += T) {
-                    const float *from = u_g + (y - y0) * line;
-                    float *to = e_g + (y - y0) * line;
+                    const char *from = u_g + (y - y0) * line_bytes;
+                    char *to = e_g + (y - y0) * line_bytes;
                     const int rows = min_int(T, s->rows - y);
                     if (m->separable)
                         k->wht_tiles_separable(from, line, to, line, rows, width, ZN_BLOCK, T,
@@ -235,22 +277,23 @@ static void step_mix(const work *w, const zn_step *s)
             }
             if (m->eyes)
                 for (int y = y0; y < y1; y++) {
-                    const float *row = u_g + (y - y0) * line;
-                    float *to = e_g + (y - y0) * line;
-                    k->depthwise(y > 0 ? row - line : NULL, row, y + 1 < s->rows ? row + line : NULL,
+                    const char *row = u_g + (y - y0) * line_bytes;
+                    char *to = e_g + (y - y0) * line_bytes;
+                    k->depthwise(y > 0 ? row - line_bytes : NULL, row,
+                                 y + 1 < s->rows ? row + line_bytes : NULL,
                                  m->eyes_weight + g * 9 * ZN_BLOCK, m->eyes_bias + g * ZN_BLOCK,
                                  spectral ? to : NULL, to, width, ZN_BLOCK, 1);
                 }
             else if (spectral)
                 k->relu(e_g, e_g, (y1 - y0) * line);
             else
-                memset(e_g, 0, bytes((y1 - y0) * line));
+                memset(e_g, 0, (size_t)((y1 - y0) * line_bytes));
         }
         for (int y = y0; y < y1;) {
             const int rows = out_joined ? y1 - y : 1;
-            multiply(w, s->expand, s->expand_count, e + (y - y0) * line, ZN_BLOCK,
-                     w->arena + s->residual.at + y * s->residual.row, s->residual.pixel,
-                     w->arena + s->out.at + y * s->out.row, s->out.pixel, rows * width, s->relu);
+            multiply(w, s->expand, s->expand_count, e + (y - y0) * line_bytes, ZN_BLOCK,
+                     row_of(w, &s->residual, y), s->residual.pixel, row_of(w, &s->out, y), 0,
+                     s->out.pixel, rows * width, s->relu);
             y += rows;
         }
     }
@@ -259,14 +302,15 @@ static void step_mix(const work *w, const zn_step *s)
 static void step_pool_sums(const work *w, const zn_step *s)
 {
     const int wide = s->pool->wide;
+    double *const all = (double *)(void *)(w->arena + bytes(w, s->pool->sums));
+    float *const row = (float *)(void *)w->scratch;
     int begin, end;
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++) {
-        double *sums = (double *)(void *)(w->arena + s->pool->sums) + (ptrdiff_t)y * 2 * wide;
-        multiply(w, s->products, 1, w->arena + s->in.at + y * s->in.row, s->in.pixel, NULL, 0, w->scratch,
-                 wide, s->width, 0);
+        double *sums = all + (ptrdiff_t)y * 2 * wide;
+        multiply(w, s->products, 1, row_of(w, &s->in, y), s->in.pixel, NULL, 0, row, 1, wide, s->width, 0);
         memset(sums, 0, (size_t)(2 * wide) * sizeof *sums);
-        w->k->channel_sums(w->scratch, s->width, wide, sums);
+        w->k->channel_sums(row, s->width, wide, sums);
     }
 }
 
@@ -286,8 +330,8 @@ static double square_root(double x)
 static void step_pool_scale(const work *w, const zn_step *s)
 {
     const zn_pool *p = s->pool;
-    const double *sums = (const double *)(const void *)(w->arena + p->sums);
-    float *scale = w->arena + p->scale, *shift = scale + p->wide;
+    const double *sums = (const double *)(const void *)(w->arena + bytes(w, p->sums));
+    float *scale = (float *)(void *)(w->arena + bytes(w, p->scale)), *shift = scale + p->wide;
     const int size = p->wide / p->groups;
     const double count = (double)s->rows * s->width * size;
 
@@ -312,15 +356,17 @@ static void step_pool_scale(const work *w, const zn_step *s)
 static void step_pool_apply(const work *w, const zn_step *s)
 {
     const int wide = s->pool->wide;
-    const float *scale = w->arena + s->pool->scale;
+    const float *scale = (const float *)(const void *)(w->arena + bytes(w, s->pool->scale));
+    char *scratch = w->scratch;
+    float *const row = carve(&scratch, floats((ptrdiff_t)s->width * wide));
+    void *const normal = w->k->value_bytes == sizeof(float) ? (void *)row : scratch;
     int begin, end;
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++) {
-        multiply(w, s->products, 1, w->arena + s->in.at + y * s->in.row, s->in.pixel, NULL, 0, w->scratch,
-                 wide, s->width, 0);
-        w->k->scale_shift(w->scratch, scale, scale + wide, w->scratch, s->width, wide, 1);
-        multiply(w, s->expand, 1, w->scratch, wide, w->arena + s->residual.at + y * s->residual.row,
-                 s->residual.pixel, w->arena + s->out.at + y * s->out.row, s->out.pixel, s->width, 0);
+        multiply(w, s->products, 1, row_of(w, &s->in, y), s->in.pixel, NULL, 0, row, 1, wide, s->width, 0);
+        w->k->scale_shift(row, scale, scale + wide, normal, s->width, wide, 1);
+        multiply(w, s->expand, 1, normal, wide, row_of(w, &s->residual, y), s->residual.pixel,
+                 row_of(w, &s->out, y), 0, s->out.pixel, s->width, 0);
     }
 }
 
@@ -329,14 +375,14 @@ static void step_elementwise(const work *w, const zn_step *s)
     int begin, end;
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++) {
-        const float *in = w->arena + s->in.at + y * s->in.row;
-        float *out = w->arena + s->out.at + y * s->out.row;
+        const void *in = row_of(w, &s->in, y);
+        void *out = row_of(w, &s->out, y);
         if (s->kind == ZN_RELU)
             w->k->relu(in, out, s->length);
         else if (s->kind == ZN_CLAMP)
             w->k->soft_clamp(in, out, s->length, s->clamp);
         else
-            w->k->add(in, w->arena + s->residual.at + y * s->residual.row, out, s->length);
+            w->k->add(in, row_of(w, &s->residual, y), out, s->length);
     }
 }
 
@@ -344,7 +390,7 @@ static void step_elementwise(const work *w, const zn_step *s)
 
 typedef struct run {
     const zn_plan *plan;
-    float *arena;
+    char *arena;
     const zn_picture *in, *out;
     double *times;
 } run;
@@ -355,7 +401,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
     const work w = {
         .k = r->plan->kernels,
         .arena = r->arena,
-        .scratch = r->arena + r->plan->scratch + thread * r->plan->scratch_floats,
+        .scratch = r->arena + r->plan->scratch + thread * r->plan->scratch_bytes,
         .in = r->in, .out = r->out, .thread = thread, .threads = threads,
     };
     if (r->times && thread == 0)
@@ -378,7 +424,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
     }
 }
 
-int zn_plan_run(const zn_plan *plan, float *arena, const zn_picture *in, const zn_picture *out,
+int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *in, const zn_picture *out,
                 int threads, double *times)
 {
     run r = {.plan = plan, .arena = arena, .in = in, .out = out, .times = times};

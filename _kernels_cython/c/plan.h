@@ -5,8 +5,8 @@
  * steps, each on all threads of a team with a barrier behind it, and to call kernels row by row.
  * How rows are shared out never changes a bit of the result.
  *
- * Activations are NHWC float32 with channels padded to ZN_BLOCK. All offsets are in floats, those
- * of activations from the start of the arena.
+ * Activations are NHWC with channels padded to ZN_BLOCK, all float32 or all bf16 (zenith.h). All
+ * offsets are in such values, those of activations from the start of the arena.
  */
 #ifndef ZENITH_PLAN_H
 #define ZENITH_PLAN_H
@@ -33,7 +33,8 @@ typedef struct zn_product {
     ptrdiff_t in, out;    /* added to the grids of the step */
     int segments, depth, columns;
     const ptrdiff_t *segment, *block;
-    const float *weight, *bias;
+    const void *weight;
+    const float *bias;
 } zn_product;
 
 /* The middle of a Zenith block. Hidden channels are kept in planes of 16, so that each plane may
@@ -89,9 +90,9 @@ typedef struct zn_step {
     int has_residual;
     zn_grid residual;    /* added before relu */
     int add_rows;        /* rows per grid row to which `add` is added at the end, or 0 */
-    int add_length;      /* floats of such a row */
+    int add_length;      /* values of such a row */
     ptrdiff_t add_at, add_row, add_out_row;
-    int length;          /* elementwise: floats of a row */
+    int length;          /* elementwise: values of a row */
     zn_border border;    /* cleared by this step */
     int product_count, expand_count;
     const zn_product *products, *expand;
@@ -115,13 +116,13 @@ typedef struct zn_plan {
     const zn_kernels *kernels;
     int count;
     const zn_step *steps;
-    ptrdiff_t scratch;        /* offset of the threads' scratch in the arena */
-    ptrdiff_t scratch_floats; /* of each thread */
+    ptrdiff_t scratch;       /* offset in bytes of the threads' scratch in the arena */
+    ptrdiff_t scratch_bytes; /* of each thread */
 } zn_plan;
 
 /* Run a plan on up to `threads` threads; returns how many it were. `times`, if not NULL, receives
  * count + 1 readings of a clock in seconds, before the first and after each step. */
-int zn_plan_run(const zn_plan *plan, float *arena, const zn_picture *in, const zn_picture *out,
+int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *in, const zn_picture *out,
                 int threads, double *times);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VL 8
 #define GEMM_ROWS 6
@@ -24,6 +25,38 @@ static inline vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 static inline vf v_where_greater(vf a, vf b, vf c)
 {
     return _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ), c);
+}
+
+static inline vf v_set1_word(const void *p)
+{
+    float word;
+    memcpy(&word, p, sizeof word);
+    return v_set1(word);
+}
+
+static inline vf v_load_bf16(const uint16_t *p)
+{
+    __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+}
+static inline void v_store_bf16(uint16_t *p, vf a)
+{
+    const __m256i x = _mm256_castps_si256(a), upper = _mm256_srli_epi32(x, 16);
+    const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i y = _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    y = _mm256_blendv_epi8(_mm256_srli_epi32(y, 16), _mm256_or_si256(upper, _mm256_set1_epi32(0x40)), nan);
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packus_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1)));
+}
+static inline vf v_dot_bf16(vf a, vf b, vf c)
+{
+    const __m256i upper = _mm256_set1_epi32((int)0xffff0000u);
+    const __m256i x = _mm256_castps_si256(a), y = _mm256_castps_si256(b);
+    c = v_fma(_mm256_castsi256_ps(_mm256_and_si256(x, upper)),
+              _mm256_castsi256_ps(_mm256_and_si256(y, upper)), c);
+    return v_fma(_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
+                 _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)), c);
 }
 
 static inline vf v_hadamard(vf a)

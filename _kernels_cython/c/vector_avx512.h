@@ -1,9 +1,10 @@
-/* Vector layer, AVX-512 (F, BW, DQ, VL): sixteen lanes. Described in vector_generic.h. */
+/* Vector layer, AVX-512 (F, BW, DQ, VL; also BF16): sixteen lanes. Described in vector_generic.h. */
 #ifndef ZENITH_VECTOR_AVX512_H
 #define ZENITH_VECTOR_AVX512_H
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VL 16
 #define GEMM_ROWS 14
@@ -25,6 +26,48 @@ static inline vf v_where_greater(vf a, vf b, vf c)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), c);
 }
+
+static inline vf v_set1_word(const void *p)
+{
+    float word;
+    memcpy(&word, p, sizeof word);
+    return v_set1(word);
+}
+
+static inline vf v_load_bf16(const uint16_t *p)
+{
+    __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+}
+#if defined(__AVX512BF16__)
+static inline void v_store_bf16(uint16_t *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(a));
+}
+static inline vf v_dot_bf16(vf a, vf b, vf c)
+{
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+#else
+static inline void v_store_bf16(uint16_t *p, vf a)
+{
+    const __m512i x = _mm512_castps_si512(a), upper = _mm512_srli_epi32(x, 16);
+    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+    __m512i y = _mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    y = _mm512_mask_or_epi32(_mm512_srli_epi32(y, 16), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), upper,
+                             _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(y));
+}
+static inline vf v_dot_bf16(vf a, vf b, vf c)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
+    const __m512i x = _mm512_castps_si512(a), y = _mm512_castps_si512(b);
+    c = v_fma(_mm512_castsi512_ps(_mm512_and_si512(x, upper)),
+              _mm512_castsi512_ps(_mm512_and_si512(y, upper)), c);
+    return v_fma(_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
+                 _mm512_castsi512_ps(_mm512_slli_epi32(y, 16)), c);
+}
+#endif
 
 static inline vf v_hadamard(vf a)
 {

@@ -63,8 +63,59 @@ static inline vf v_load(const float *p)
 }
 static inline void v_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
 
+/* All lanes the 32 bits at p: a float, or two bf16 for v_dot_bf16. */
+static inline vf v_set1_word(const void *p)
+{
+    float word;
+    memcpy(&word, p, sizeof word);
+    return v_set1(word);
+}
+
 /* a * b + c, rounded twice at this level */
 static inline vf v_fma(vf a, vf b, vf c) { return v_add(v_mul(a, b), c); }
+
+/* bf16, the upper half of a float: VL values widened; a rounded to nearest, ties to even, NaN
+ * staying NaN; and c + a1 b1 + a0 b0 of the pairs (a0, a1) and (b0, b1) in each lane of a and b, a1
+ * b1 added first, each sum rounded once (the products are exact in float), as VDPBF16PS does.
+ * That instruction takes floats and products below 2^-126 for zero; where it is emulated they count. */
+static inline vf v_load_bf16(const uint16_t *p)
+{
+    uint32_t x[VL];
+    vf a;
+    for (int i = 0; i < VL; i++)
+        x[i] = (uint32_t)p[i] << 16;
+    memcpy(&a, x, sizeof a);
+    return a;
+}
+static inline void v_store_bf16(uint16_t *p, vf a)
+{
+    uint32_t x[VL];
+    uint16_t y[VL];
+    memcpy(x, &a, sizeof a);
+    for (int i = 0; i < VL; i++) {
+        const uint32_t nan = (x[i] & 0x7fffffff) > 0x7f800000;
+        y[i] = (uint16_t)(nan ? x[i] >> 16 | 0x40 : (x[i] + 0x7fff + (x[i] >> 16 & 1)) >> 16);
+    }
+    memcpy(p, y, sizeof y);
+}
+static inline vf v_dot_bf16(vf a, vf b, vf c)
+{
+    uint32_t x[2][VL], y[2][VL];
+    vf a1, a0, b1, b0;
+    memcpy(x[0], &a, sizeof a);
+    memcpy(y[0], &b, sizeof b);
+    for (int i = 0; i < VL; i++) {
+        x[1][i] = x[0][i] & 0xffff0000;
+        y[1][i] = y[0][i] & 0xffff0000;
+        x[0][i] <<= 16;
+        y[0][i] <<= 16;
+    }
+    memcpy(&a1, x[1], sizeof a1);
+    memcpy(&b1, y[1], sizeof b1);
+    memcpy(&a0, x[0], sizeof a0);
+    memcpy(&b0, y[0], sizeof b0);
+    return v_fma(a0, b0, v_fma(a1, b1, c));
+}
 
 /* In-register stages of a Walsh-Hadamard transform: lane i meets lane i ^ h for h = 1 .. VL / 2. */
 static inline vf v_hadamard(vf a)

@@ -1,14 +1,17 @@
-/* The kernels of zenith-ae: one table of functions per instruction-set level.
+/* The kernels of zenith-ae: tables of functions, one per instruction-set level and storage type.
  *
- * Activations are NHWC float32 with channels padded with zeros to a multiple of ZN_BLOCK and
- * 64-byte aligned. A kernel works on one row of pixels (or one row of tiles), never starts a
- * thread and never allocates: bands, threads and memory belong to plan.c. All strides are in
- * floats unless said otherwise. For a given level the result for a pixel does not depend on
- * where in the row it stands nor on how many pixels the call handles, so that tiles and threads
- * never change a bit.
+ * Activations are NHWC with channels padded with zeros to a multiple of ZN_BLOCK. They are stored as
+ * float32 or as bf16 (the upper half of a float32, in a uint16_t); `void` stands for either, and
+ * all strides are in such values unless said otherwise. Arithmetic is float32 in both cases: bf16
+ * is widened when it is read, and a result is rounded once, to nearest, when it is stored.
  *
- * The same algorithms (kernels.inc.h) are compiled once a level over the vector macros of a
- * shim (level_generic.c, level_avx2.c, ...); dispatch.c chooses at run time.
+ * A kernel works on one row of pixels (or one row of tiles), never starts a thread and never
+ * allocates: bands, threads and memory belong to plan.c. For a given level and storage type the
+ * result for a pixel does not depend on where in the row it stands nor on how many pixels the call
+ * handles, so that tiles and threads never change a bit.
+ *
+ * The same algorithms (kernels.inc.h) are compiled once a level over the vector layer of a shim
+ * (level_generic.c, level_avx2.c, ...); dispatch.c chooses at run time.
  */
 #ifndef ZENITH_H
 #define ZENITH_H
@@ -33,19 +36,23 @@
  *
  * and the residual is read at residual[p * residual_pixel + n]. Sums run over s, then k, in
  * order, as fused multiply-adds where the level has them, starting from bias: every path gives
- * the same bits.
+ * the same bits. With bf16 the two products of a pair of channels are added one after the other,
+ * the odd channel first; products of bf16 are exact, so all levels give the same bits, but for
+ * numbers below 2^-126.
  */
 typedef struct zn_gemm {
-    const float *a;
+    const void *a;
     ptrdiff_t a_pixel;            /* from one output pixel's input to the next one's */
     int segments;
     const ptrdiff_t *segment;     /* offsets into a */
-    int depth;                    /* channels read per segment; any positive number */
-    const float *b;               /* packed [columns / 16][segments * depth][16] */
+    int depth;                    /* channels read per segment; even for bf16 */
+    const void *b;                /* packed [columns / 16][segments * depth][16], or for bf16 pairs
+                                   * along the depth, [columns / 16][segments * depth / 2][16][2] */
     const float *bias;            /* [columns] or NULL */
-    const float *residual;        /* or NULL */
+    const void *residual;         /* or NULL */
     ptrdiff_t residual_pixel;
-    float *out;
+    void *out;
+    int float_out;                /* out is float32 whatever the storage type, and its strides floats */
     ptrdiff_t out_pixel;
     const ptrdiff_t *block;       /* [columns / 16] offsets into out */
     int pixels;
@@ -57,8 +64,11 @@ typedef struct zn_gemm {
  * [0, 1] and rounded to nearest for the integer formats, and stored as they are for float. */
 enum { ZN_U8 = 0, ZN_U16 = 1, ZN_F32 = 2 };
 
+/* How activations are stored. */
+enum { ZN_FLOAT = 0, ZN_BF16 = 1, ZN_STORAGES = 2 };
+
 typedef struct zn_kernels {
-    const char *name;
+    int value_bytes; /* of a stored value */
 
     void (*gemm)(const zn_gemm *g);
 
@@ -67,8 +77,8 @@ typedef struct zn_kernels {
      * out[p, c] = act(sum_{ij} weight[(i * 3 + j) * channels + c] * in + bias[c] + add[p, c])
      * bias and add may be NULL; out may be add. channels is a multiple of 16, pixels are
      * `channels` floats apart in every array. */
-    void (*depthwise)(const float *above, const float *row, const float *below,
-                      const float *weight, const float *bias, const float *add, float *out,
+    void (*depthwise)(const void *above, const void *row, const void *below,
+                      const float *weight, const float *bias, const void *add, void *out,
                       int width, int channels, int relu);
 
     /* Walsh-Hadamard mixing of one row of T x T tiles (T = 4, 8, 16), each channel by itself:
@@ -76,16 +86,47 @@ typedef struct zn_kernels {
      * in and out: `rows` <= T rows of `width` pixels, in_row and out_row floats apart; what
      * lies outside counts as zero and is not stored. gate and threshold: [T * T][channels] with
      * gate already divided by T^2 and so threshold; threshold may be NULL; in may be out. */
-    void (*wht_tiles)(const float *in, ptrdiff_t in_row, float *out, ptrdiff_t out_row,
+    void (*wht_tiles)(const void *in, ptrdiff_t in_row, void *out, ptrdiff_t out_row,
                       int rows, int width, int channels, int T,
                       const float *gate, const float *threshold);
 
     /* The separable form: along rows (over x) with gate [T][channels], then along columns with a
      * second gate, thresholds likewise (NULL: none); gates and thresholds already divided by T. */
-    void (*wht_tiles_separable)(const float *in, ptrdiff_t in_row, float *out, ptrdiff_t out_row,
+    void (*wht_tiles_separable)(const void *in, ptrdiff_t in_row, void *out, ptrdiff_t out_row,
                                 int rows, int width, int channels, int T,
                                 const float *row_gate, const float *row_threshold,
                                 const float *column_gate, const float *column_threshold);
+
+    /* Elementwise on n values: out = max(x, 0); out = tanh(x / limit) * limit (absolute error
+     * below 1e-6 * limit, before rounding); out = x + y (any may alias). */
+    void (*relu)(const void *x, void *out, ptrdiff_t n);
+    void (*soft_clamp)(const void *x, void *out, ptrdiff_t n, float limit);
+    void (*add)(const void *x, const void *y, void *out, ptrdiff_t n);
+    void (*from_floats)(const float *x, void *out, ptrdiff_t n); /* only rounds */
+
+    /* Group norm in two steps. channel_sums adds, for each channel, sum and sum of squares of
+     * `pixels` pixels to sums[0..channels) and sums[channels..2 channels), in double;
+     * scale_shift then applies out = act(x * scale[c] + shift[c]). x is float32; out may be x where
+     * values are floats. */
+    void (*channel_sums)(const float *x, int pixels, int channels, double *sums);
+    void (*scale_shift)(const float *x, const float *scale, const float *shift, void *out,
+                        int pixels, int channels, int relu);
+
+    /* One row of an unshuffled activation from r rows of a picture: out[x, (dy * r + dx) * C + c]
+     * = picture[dy][(x * r + dx) * channels + c] for c < channels, C = channels + extra. With
+     * extra = 1 the last of the C is `plane` (float32, one value a picture pixel, rows plane_row
+     * apart); with extra = 0 it is NULL. Pixels beyond `width` or rows beyond `rows`
+     * repeat the last one. out_channels >= r * r * C values a pixel, the rest zero. */
+    void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
+                         const float *plane, ptrdiff_t plane_row, int extra,
+                         int rows, int width, int r, void *out, int out_width, int out_channels);
+
+    /* The inverse for r rows, always of floats: picture[dy][(x * r + dx) * channels + c] from
+     * in[x, (dy * r + dx) * channels + c], clipped to `rows` rows and `width` pixels. */
+    void (*store_picture)(const float *in, int in_width, int in_channels, int r, void *picture,
+                          ptrdiff_t row_bytes, int format, int channels, int rows, int width);
+
+    /* The rest is float32 in either table. */
 
     /* Gradients of wht_tiles for training: given in (float32) and grad_out, both like `in`
      * above, writes grad_in and adds to grad_gate and grad_threshold ([T * T][channels]). */
@@ -98,41 +139,19 @@ typedef struct zn_kernels {
     /* In-place unnormalised Walsh-Hadamard transform, natural order, of `count` vectors of n
      * floats (n a power of two >= 1), `stride` floats apart. */
     void (*fwht)(float *x, ptrdiff_t stride, ptrdiff_t count, ptrdiff_t n);
-
-    /* Elementwise on n floats: out = max(x, 0); out = tanh(x / limit) * limit (absolute error
-     * below 1e-6 * limit); out = x + y (any may alias). */
-    void (*relu)(const float *x, float *out, ptrdiff_t n);
-    void (*soft_clamp)(const float *x, float *out, ptrdiff_t n, float limit);
-    void (*add)(const float *x, const float *y, float *out, ptrdiff_t n);
-
-    /* Group norm in two steps. group_sums adds, for each channel, sum and sum of squares of
-     * `pixels` pixels to sums[0..channels) and sums[channels..2 channels), in double;
-     * scale_shift then applies out = act(x * scale[c] + shift[c]). */
-    void (*channel_sums)(const float *x, int pixels, int channels, double *sums);
-    void (*scale_shift)(const float *x, const float *scale, const float *shift, float *out,
-                        int pixels, int channels, int relu);
-
-    /* One row of an unshuffled activation from r rows of a picture: out[x, (dy * r + dx) * C + c]
-     * = picture[dy][(x * r + dx) * channels + c] for c < channels, C = channels + extra. With
-     * extra = 1 the last of the C is `plane` (float32, one value a picture pixel, rows plane_row
-     * apart); with extra = 0 it is NULL. Pixels beyond `width` or rows beyond `rows`
-     * repeat the last one. out_channels >= r * r * C floats a pixel, the rest zero. */
-    void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
-                         const float *plane, ptrdiff_t plane_row, int extra,
-                         int rows, int width, int r, float *out, int out_width, int out_channels);
-
-    /* The inverse for r rows: picture[dy][(x * r + dx) * channels + c] from
-     * in[x, (dy * r + dx) * channels + c], clipped to `rows` rows and `width` pixels. */
-    void (*store_picture)(const float *in, int in_width, int in_channels, int r, void *picture,
-                          ptrdiff_t row_bytes, int format, int channels, int rows, int width);
 } zn_kernels;
 
 /* dispatch.c */
-enum { ZN_GENERIC = 0, ZN_AVX2 = 1, ZN_AVX512 = 2, ZN_LEVELS = 3 };
+enum { ZN_GENERIC = 0, ZN_AVX2 = 1, ZN_AVX512 = 2, ZN_AVX512BF16 = 3, ZN_LEVELS = 4 };
 const char *zn_level_name(int level);
 int zn_level_compiled(int level);
-int zn_level_available(int level);           /* compiled in and the CPU and OS have it */
-const zn_kernels *zn_kernels_for(int level); /* NULL where not available */
+int zn_level_available(int level); /* compiled in and the CPU and OS have it */
+int zn_level_fast_bf16(int level); /* bf16 by instructions of the level; elsewhere it is emulated */
 int zn_best_level(void);
+const zn_kernels *zn_kernels_for(int level, int storage); /* NULL where not available */
+
+/* What else the CPU has that matters here, used or not. */
+enum { ZN_HAS_AVX512_VNNI = 1, ZN_HAS_AVX512_BF16 = 2, ZN_HAS_AMX_BF16 = 4, ZN_HAS_AMX_INT8 = 8 };
+int zn_cpu_features(void);
 
 #endif

@@ -6,9 +6,10 @@ from ..errors import ConfigError
 from ..weights import Weights
 from .base import ARENA_BUDGET, Engine
 
-__all__ = ["ARENA_BUDGET", "DEVICES", "Engine", "create"]
+__all__ = ["ARENA_BUDGET", "DEVICES", "DTYPES", "Engine", "create"]
 
 DEVICES = ("auto", "cpu", "torch", "cuda")
+DTYPES = ("auto", "float32", "bf16")
 
 
 def create(
@@ -25,7 +26,9 @@ def create(
     weights : the model.
     device : "cpu" is the native engine, "torch" and "cuda" run the torch modules on the CPU or a GPU,
         "auto" is the native engine.
-    dtype : type of the arithmetic: "float32", or "auto" for the engine's best (float32).
+    dtype : how activations are stored and matrices multiplied: "float32", "bf16" (native engine, on a
+        level with instructions for it; sums and outputs stay float32), or "auto": bf16 where the level
+        has it, else float32.
     threads : threads of the native engine at most; default is ZENITH_NUM_THREADS, else the CPUs
         that this process may use.
     isa : level of the native kernels, default the best one (or ZENITH_ISA).
@@ -41,15 +44,17 @@ def create(
     """
     if device not in DEVICES:
         raise ConfigError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
-    if dtype not in ("auto", "float32"):
-        raise ConfigError(f"dtype must be auto or float32, got {dtype!r}")
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if device in ("torch", "cuda"):
         if threads is not None or isa is not None:
             raise ConfigError(f"threads and isa belong to device 'cpu', not {device!r}")
+        if dtype == "bf16":
+            raise ConfigError(f"dtype bf16 belongs to device 'cpu', not {device!r}")
         from .torch_engine import TorchEngine, check_device
 
         check_device(device)
         return TorchEngine(weights, "cuda" if device == "cuda" else "cpu")
     from .native import NativeEngine
 
-    return NativeEngine(weights, threads, isa)
+    return NativeEngine(weights, threads, isa, dtype)

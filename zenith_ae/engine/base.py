@@ -50,11 +50,13 @@ class Engine(abc.ABC):
     weights : the model.
     device : where it runs, for people to read.
     isa : level of the native kernels, or the name of the backend.
+    dtype : how activations are stored inside, "float32" or "bf16"; inputs and outputs are what `run` says.
     threads : threads that a run uses at most.
     """
 
     device: str
     isa: str
+    dtype: str
     threads: int
 
     def __init__(self, weights: Weights) -> None:

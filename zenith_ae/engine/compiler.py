@@ -13,7 +13,7 @@ from ..models import spec
 from ..models.spec import Layers
 from .packing import BLOCK, Packer, pad16
 from .products import MAX_SEGMENTS, Products
-from .program import Activation, Pool, Program, Step, place
+from .program import LINE, Activation, Pool, Program, Step, place
 
 __all__ = ["compile_layers"]
 
@@ -44,6 +44,8 @@ class _Lowering:
         self.layers = layers
         self.first = first
         self.products = Products(packer, first)
+        self.packer = packer
+        self.value_bytes = packer.value_bytes
         self.steps: list[Step] = []
         self.kept: dict[str, Activation] = {}
         # Where we are: an activation or (None) the picture, its size and channels, and what is
@@ -63,8 +65,8 @@ class _Lowering:
             self.matrix(
                 len(self.layers), spec.Linear(self.channels, self.channels, bias=False), identity=True
             )
-        total = place(self.steps)
-        return Program(self.steps, total, max(step.scratch for step in self.steps))
+        total = place(self.steps, self.value_bytes)
+        return Program(self.steps, total, max(step.scratch for step in self.steps), self.packer.bf16)
 
     # --- where we are -----------------------------------------------------------------------
 
@@ -72,7 +74,11 @@ class _Lowering:
         return f"{self.first + index} {name} {self.height}x{self.width}"
 
     def activation(self, height: int, width: int, channels: int, dense: bool = False) -> Activation:
-        return Activation(height, width, channels, channels if dense else pad16(channels))
+        return Activation(height, width, channels, self.packer.whole(channels) if dense else pad16(channels))
+
+    def scratch(self, floats: int = 0, values: int = 0) -> int:
+        """Bytes of a piece of scratch; pieces begin on cache lines (`carve` in plan.c)."""
+        return -(-(4 * floats + self.value_bytes * values) // LINE) * LINE
 
     def emit(self, step: Step, border: Activation | None = None) -> None:
         # Whoever writes an activation first also clears its border, if it turns out to need one.
@@ -211,14 +217,14 @@ class _Lowering:
         )  # fmt: skip
         if self.x is None:
             step.load, step.clamp = r, self.clamp
-            step.into_pitch = self.channels * r * r
-            step.scratch += pad16(width * step.into_pitch)
+            step.into_pitch = self.packer.whole(self.channels * r * r)
+            step.scratch += self.scratch(values=width * step.into_pitch)
         elif conv:
             self.x.border = 1
         if ends:
             step.store = shuffle * up
             step.out_pitch = pad16(cout * step.store**2)
-            step.scratch += width * step.out_pitch
+            step.scratch += self.scratch(floats=width * step.out_pitch)
         else:
             out = self.activation(rows * shuffle * up, width * shuffle * up, cout)
             step.out, step.out_stride = out, shuffle * up
@@ -227,7 +233,10 @@ class _Lowering:
                 step.length = out.width * out.pitch
         channels = self.channels
         if isinstance(layer, spec.SpectralLinear):
-            step.scratch += pad16(width * layer.size)
+            outputs = layer.cout // shuffle**2 if step.out is None else step.out.pitch
+            outputs *= shuffle**2
+            step.scratch += self.scratch(floats=width * layer.size)
+            step.scratch += self.scratch(floats=outputs) + self.scratch(values=outputs)
             step.spectral = lambda: self.products.spectral(i, layer, step, r, shuffle)
         elif identity:
             step.products = lambda: self.products.identity(step, channels, r, shuffle, upsample)
@@ -268,12 +277,14 @@ class _Lowering:
         wide = layer.WIDTH * layer.channels
         if wide % BLOCK:
             raise ConfigError(f"layer {self.first + i}: a pool stage needs a multiple of 4 channels")
-        sums = Activation(x.height, 1, wide, 4 * wide)  # two doubles a channel and row
-        scale = Activation(2, 1, wide, wide)
+        sums = Activation(x.height, 1, wide, 16 * wide // self.value_bytes)  # two doubles a channel and row
+        scale = Activation(2, 1, wide, 4 * wide // self.value_bytes)  # floats
         out = self.activation(x.height, x.width, layer.channels)
         gamma, beta, widen, narrow = self.products.pool(i, x, out, wide)
         pool = Pool(gamma, beta, layer.GROUPS, GROUP_NORM_EPSILON, sums, scale)
-        scratch = x.width * wide
+        scratch = self.scratch(floats=x.width * wide)
+        if self.packer.bf16:
+            scratch += self.scratch(values=x.width * wide)
         size = (x.height, x.width)
         self.emit(
             Step("pool_sums", self.label(i, "pool sums"), *size, into=x, products=[widen], pool=pool,
@@ -299,7 +310,7 @@ class _Lowering:
         name = f"ZenithBlock {layer.channels}/{layer.hidden}" + (" WHT" if layer.tile else "")
         step = Step(
             "mix", self.label(i, name), x.height, x.width, into=x, out=out, residual=x, relu=relu, mix=mix,
-            scratch=mix.planes * (u_plane + e_plane),
+            scratch=self.scratch(values=mix.planes * (u_plane + e_plane)),
         )  # fmt: skip
         compress, expand = self.products.zenith(i, layer, x, out, u_plane, e_plane)
         step.products, step.expand = [compress], [expand]

@@ -20,7 +20,7 @@ from .geometry import Region, Stage, multiple, output_size
 from .packing import Packer
 
 try:
-    from .._kernels import current_isa
+    from .._kernels import current_isa, fast_bf16
     from .._kernels._plan import MAX_THREADS, Plan
 except ImportError as error:
     raise MissingDependencyError(
@@ -55,13 +55,28 @@ class NativeEngine(Engine):
 
     device = "cpu"
 
-    def __init__(self, weights: Weights, threads: int | None = None, isa: str | None = None) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        threads: int | None = None,
+        isa: str | None = None,
+        dtype: str = "auto",
+        emulate: bool = False,
+    ) -> None:
+        """``emulate`` allows bf16 on levels without instructions for it: slow, for tests."""
         super().__init__(weights)
         if threads is not None and (isinstance(threads, bool) or threads < 1):
             raise ConfigError(f"threads must be positive, got {threads}")
         self.isa = current_isa(isa)
         self.threads = min(default_threads() if threads is None else threads, MAX_THREADS)
-        self._packers = {part: Packer(weights.part(part)) for part in weights.config.parts}
+        fast = fast_bf16(self.isa)
+        if dtype == "bf16" and not (fast or emulate):
+            raise ConfigError(
+                f"the level {self.isa} has no fast bf16 (it needs avx512bf16); take dtype 'auto' or 'float32'"
+            )
+        bf16 = dtype == "bf16" or (dtype == "auto" and fast)
+        self.dtype = "bf16" if bf16 else "float32"
+        self._packers = {part: Packer(weights.part(part), bf16) for part in weights.config.parts}
         self._plans: OrderedDict[tuple[str, int, int, int], Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._free: list[NDArray[np.uint8]] = []

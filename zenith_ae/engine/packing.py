@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "BLOCK", "Packer", "by_pixel", "dense", "pack", "pad16", "phase", "phases", "planes", "shuffled", "vector"
+    "BLOCK", "Packer", "by_pixel", "dense", "pack", "pack_pairs", "pad16", "phase", "phases", "planes",
+    "shuffled", "to_bf16", "vector",
 ]  # fmt: skip
 
 BLOCK = 16
@@ -27,11 +28,32 @@ def pad16(n: int) -> int:
 
 
 class Packer:
-    """Remembers what was packed, so that plans of all sizes share it."""
+    """Remembers what was packed, so that plans of all sizes share it.
 
-    def __init__(self, tensors: dict[str, Array]) -> None:
+    Parameters
+    ----------
+    tensors : the weights of a network.
+    bf16 : whether activations and matrices are bf16, else float32. Biases, gates and depthwise
+        weights are float32 in both cases.
+    """
+
+    def __init__(self, tensors: dict[str, Array], bf16: bool = False) -> None:
         self.tensors = tensors
+        self.bf16 = bf16
         self._packed: dict[Hashable, Any] = {}
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value of an activation."""
+        return 2 if self.bf16 else 4
+
+    def whole(self, depth: int) -> int:
+        """A depth that products can take: bf16 comes in pairs."""
+        return depth + depth % 2 if self.bf16 else depth
+
+    def pack(self, matrix: Array) -> NDArray[Any]:
+        """(columns, taps, depth) as `pack` or `pack_pairs` orders it."""
+        return pack_pairs(matrix) if self.bf16 else pack(matrix)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._packed:
@@ -61,6 +83,23 @@ def pack(matrix: Array) -> Array:
     flat[:columns] = matrix.reshape(columns, -1)
     out = aligned((len(flat) // BLOCK, flat.shape[1], BLOCK))
     out[...] = flat.reshape(-1, BLOCK, flat.shape[1]).swapaxes(1, 2)
+    return out
+
+
+def to_bf16(values: Array) -> NDArray[np.uint16]:
+    """The upper halves of finite floats, rounded to nearest, ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def pack_pairs(matrix: Array) -> NDArray[np.uint16]:
+    """(columns, taps, depth) -> (panels, taps * depth / 2, 16, 2) of bf16; depth must be even."""
+    columns = len(matrix)
+    flat = np.zeros((pad16(columns), matrix[0].size), np.uint16)
+    flat[:columns] = to_bf16(matrix).reshape(columns, -1)
+    out = aligned((len(flat) // BLOCK, flat.shape[1] // 2, BLOCK)).view(np.uint16)
+    out = out.reshape(*out.shape[:2], BLOCK, 2)
+    out[...] = flat.reshape(-1, BLOCK, flat.shape[1] // 2, 2).swapaxes(1, 2)
     return out
 
 

@@ -29,7 +29,7 @@ TAPS_3X3 = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
 
 
 def segments(taps: Sequence[Tap], row: int, pitch: int, depth: int) -> tuple[list[int], int]:
-    """Offsets of taps in an activation, and the floats to read at each.
+    """Offsets of taps in an activation, and the values to read at each.
 
     Where pixels are dense, the taps of a row follow each other and become one long segment.
     """
@@ -107,19 +107,25 @@ class Products:
     ) -> Product:
         """A product from taps and (columns, taps, depth) of weights in torch's order of channels."""
         key = (*key, shuffle, step.out is None, step.into is None)
+        # The row of a picture is one tap. A depth that has to be even also reads a zero channel.
+        taken, depth = (1, matrix[0].size) if step.into is None else matrix.shape[1:]
+        whole = self.packer.whole(depth)
 
-        def make() -> tuple[Array, Array | None]:
+        def make() -> tuple[NDArray[Any], Array | None]:
             ordered = columns(step, matrix, shuffle)
-            packed = packing.pack(ordered)
+            ordered = ordered.reshape(len(ordered), taken, depth)
+            if whole > depth:
+                ordered = np.pad(ordered, ((0, 0), (0, 0), (0, whole - depth)))
+            packed = self.packer.pack(ordered)
             if bias is None:
                 return packed, None
             return packed, packing.vector(columns(step, bias, shuffle), len(packed) * BLOCK)
 
         weight, packed_bias = self.once(key, i, make)
         if step.into is None:
-            offsets, depth = [0], matrix[0].size
+            offsets, depth = [0], whole
         else:
-            offsets, depth = segments(taps, step.into.row, step.into.pitch, matrix.shape[2])
+            offsets, depth = segments(taps, step.into.row, step.into.pitch, whole)
         return Product(offsets, depth, blocks(step, len(weight) * BLOCK, shuffle), weight, packed_bias)
 
     def linear(self, i: int, layer: spec.Linear, step: Step, r: int, shuffle: int) -> list[Product]:
@@ -127,6 +133,7 @@ class Products:
         bias = self.tensor(i, "bias") if layer.bias else None
         wide, deep = layer.cout // layer.groups, layer.cin // layer.groups
         grouped = layer.groups > 1 and r == 1 and shuffle == 1 and wide % BLOCK == 0 and step.store == 0
+        grouped = grouped and self.packer.whole(deep) == deep  # else it would read the next group's channels
         if not grouped:
             taps = [(y, x) for y in range(r) for x in range(r)]
             matrix = packing.by_pixel(packing.dense(weight, layer.groups), r)
@@ -135,8 +142,8 @@ class Products:
         for g in range(layer.groups):
             rows = slice(g * wide, (g + 1) * wide)
 
-            def make(rows: slice = rows) -> tuple[Array, Array | None]:
-                packed = packing.pack(weight[rows, None])
+            def make(rows: slice = rows) -> tuple[NDArray[Any], Array | None]:
+                packed = self.packer.pack(weight[rows, None])
                 return packed, None if bias is None else packing.vector(bias[rows], wide)
 
             packed, packed_bias = self.once(("group", g), i, make)
@@ -238,12 +245,14 @@ class Products:
         def vector(name: str) -> Array:
             return self.once((name,), i, lambda: packing.vector(self.tensor(i, name), wide))
 
-        def pack(name: str) -> Array:
-            weight = self.tensor(i, name)
-            return self.once((name,), i, lambda: packing.pack(weight[:, None, :, 0, 0]))
+        def pack(name: str, depth: int) -> NDArray[Any]:
+            weight = self.tensor(i, name)[:, None, :, 0, 0]
+            padded = np.pad(weight, ((0, 0), (0, 0), (0, depth - weight.shape[2])))
+            return self.once((name,), i, lambda: self.packer.pack(padded))
 
-        widen = Product([0], x.channels, list(range(0, wide, BLOCK)), pack("pool.0.weight"), None)
-        narrow = Product([0], wide, list(range(0, out.pitch, BLOCK)), pack("pool.3.weight"), None)
+        depth = self.packer.whole(x.channels)
+        widen = Product([0], depth, list(range(0, wide, BLOCK)), pack("pool.0.weight", depth), None)
+        narrow = Product([0], wide, list(range(0, out.pitch, BLOCK)), pack("pool.3.weight", wide), None)
         return vector("pool.1.weight"), vector("pool.1.bias"), widen, narrow
 
     def zenith(
@@ -252,19 +261,20 @@ class Products:
         """The compressing and the expanding product; hidden channels lie in planes of 16."""
         planes = pad16(layer.hidden) // BLOCK
 
-        def pack(name: str, columns: int, depth: int) -> tuple[Array, Array]:
+        def pack(name: str, columns: int, depth: int) -> tuple[NDArray[Any], Array]:
             weight = packing.dense(self.tensor(i, f"{name}.weight"), layer.groups)
             padded = np.zeros((columns, 1, depth), np.float32)
             padded[: len(weight), 0, : weight.shape[1]] = weight
-            return packing.pack(padded), packing.vector(self.tensor(i, f"{name}.bias"), columns)
+            return self.packer.pack(padded), packing.vector(self.tensor(i, f"{name}.bias"), columns)
 
-        def once(name: str, columns: int, depth: int) -> tuple[Array, Array]:
+        def once(name: str, columns: int, depth: int) -> tuple[NDArray[Any], Array]:
             return self.once((name,), i, lambda: pack(name, columns, depth))
 
-        compress = once("compress", planes * BLOCK, x.channels)
+        channels = self.packer.whole(x.channels)
+        compress = once("compress", planes * BLOCK, channels)
         expand = once("expand", out.pitch, planes * BLOCK)
         return (
-            Product([0], x.channels, [g * u_plane for g in range(planes)], *compress),
+            Product([0], channels, [g * u_plane for g in range(planes)], *compress),
             Product([g * e_plane for g in range(planes)], BLOCK, list(range(0, out.pitch, BLOCK)), *expand),
         )
 

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 __all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step", "place"]
 
-LINE = 16  # floats of a cache line
+LINE = 64  # bytes of a cache line
 
-#: (offset, floats per row, floats per pixel) of a grid, see zn_grid in plan.h.
+#: (offset, values per row, values per pixel) of a grid, see zn_grid in plan.h.
 Grid = tuple[int, int, int]
 
 
 @dataclass(eq=False)
 class Activation:
-    """An NHWC array in the arena; ``pitch`` floats a pixel, ``border`` pixels of zeros around it.
+    """An NHWC array in the arena; ``pitch`` values a pixel, ``border`` pixels of zeros around it.
 
     ``first`` and ``last`` are the steps that write it first and read it last.
     """
@@ -57,7 +57,7 @@ class Product:
     segments: list[int]
     depth: int
     blocks: list[int]
-    weight: NDArray[np.float32]
+    weight: NDArray[Any]
     bias: NDArray[np.float32] | None
     into: int = 0
     out: int = 0
@@ -130,7 +130,7 @@ class Step:
     mix: Mix | None = None
     spectral: Any = None
     pool: Pool | None = None
-    scratch: int = 0
+    scratch: int = 0  # bytes
     more: tuple[Activation, ...] = field(default=())  # other activations in use
 
 
@@ -139,15 +139,17 @@ class Program:
     """Steps for one input size, and the memory that they take."""
 
     steps: list[Step]
-    arena_floats: int  # of activations
-    scratch_floats: int  # of each thread
+    arena_bytes: int  # of activations
+    scratch_bytes: int  # of each thread
+    bf16: bool  # how activations are stored, and the weights of products
 
 
-def place(steps: list[Step]) -> int:
+def place(steps: list[Step], value_bytes: int) -> int:
     """Give every activation its place, so that those alive at the same time do not overlap.
 
-    Largest first, each at the lowest offset that is free during its life. Returns the floats used.
+    Largest first, each at the lowest offset that is free during its life. Returns the bytes used.
     """
+    line = LINE // value_bytes
     found: dict[int, Activation] = {}
     for index, step in enumerate(steps):
         uses = (step.into, step.out, step.residual, step.add, step.border, *step.more)
@@ -163,9 +165,9 @@ def place(steps: list[Step]) -> int:
     placed: list[Activation] = []
     total = 0
     for a in sorted(found.values(), key=lambda a: -a.size):
-        size = -(-a.size // LINE) * LINE
+        size = -(-a.size // line) * line
         taken = sorted(
-            (b.start, b.start + -(-b.size // LINE) * LINE)
+            (b.start, b.start + -(-b.size // line) * line)
             for b in placed
             if b.first <= a.last and a.first <= b.last
         )
@@ -177,4 +179,4 @@ def place(steps: list[Step]) -> int:
         a.start = start
         placed.append(a)
         total = max(total, start + size)
-    return total
+    return total * value_bytes

@@ -38,6 +38,7 @@ class TorchEngine(Engine):
     """
 
     isa = "torch"
+    dtype = "float32"
 
     def __init__(self, weights: Weights, device: str = "cpu") -> None:
         super().__init__(weights)

@@ -1,0 +1,214 @@
+/* What does not depend on how activations are stored: constants, arithmetic on vectors, the
+ * one-dimensional FWHT and channel sums. Part of kernels.inc.h. */
+
+#define MAX_TILE 16
+#define DEPTHWISE_BLOCK 32
+#define GEMM_CHUNK 32768 /* words of `a` per chunk of pixels: a part of L2 */
+#define GEMM_PANELS (GEMM_VECTORS * VL / ZN_BLOCK)
+
+#if GEMM_ROWS > 14
+#error "gemm_kernels lists 14 rows"
+#endif
+
+typedef void gemm_kernel(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels);
+
+static ZN_INLINE void butterfly(vf *a, vf *b)
+{
+    vf sum = v_add(*a, *b);
+    *b = v_sub(*a, *b);
+    *a = sum;
+}
+
+static ZN_INLINE void wht_4(vf *v)
+{
+    butterfly(v, v + 1);
+    butterfly(v + 2, v + 3);
+    butterfly(v, v + 2);
+    butterfly(v + 1, v + 3);
+}
+
+static ZN_INLINE void wht_8(vf *v)
+{
+    wht_4(v);
+    wht_4(v + 4);
+    butterfly(v, v + 4);
+    butterfly(v + 1, v + 5);
+    butterfly(v + 2, v + 6);
+    butterfly(v + 3, v + 7);
+}
+
+static ZN_INLINE void wht_16(vf *v)
+{
+    wht_8(v);
+    wht_8(v + 8);
+    for (int i = 0; i < 8; i++)
+        butterfly(v + i, v + i + 8);
+}
+
+static ZN_INLINE void wht(const int T, vf *v)
+{
+    if (T == 4)
+        wht_4(v);
+    else if (T == 8)
+        wht_8(v);
+    else
+        wht_16(v);
+}
+
+/* sign(a) * max(|a| - t, 0) for t >= 0, as a minus a limited to [-t, t] */
+static ZN_INLINE vf shrink(vf a, vf t)
+{
+    vf limited = v_min(t, v_max(v_sub(v_set1(0), t), a));
+    return v_sub(a, limited);
+}
+
+/* The columns of a half transformed tile: WHT, gate, shrink, WHT. */
+static ZN_INLINE void columns_gate(const int T, vf *tile, const float *gate, const float *threshold,
+                                   ptrdiff_t channels)
+{
+    for (int x = 0; x < T; x++) {
+        vf v[MAX_TILE];
+        for (int y = 0; y < T; y++)
+            v[y] = tile[y * T + x];
+        wht(T, v);
+        for (int y = 0; y < T; y++) {
+            v[y] = v_mul(v[y], v_load(gate + (y * T + x) * channels));
+            if (threshold)
+                v[y] = shrink(v[y], v_load(threshold + (y * T + x) * channels));
+        }
+        wht(T, v);
+        for (int y = 0; y < T; y++)
+            tile[y * T + x] = v[y];
+    }
+}
+
+/* WHT, gate, shrink, WHT on T vectors of the separable form; gate is [T][channels]. */
+static ZN_INLINE void gate_vectors(const int T, vf *v, const float *gate, const float *threshold,
+                                   ptrdiff_t channels)
+{
+    wht(T, v);
+    for (int i = 0; i < T; i++) {
+        v[i] = v_mul(v[i], v_load(gate + i * channels));
+        if (threshold)
+            v[i] = shrink(v[i], v_load(threshold + i * channels));
+    }
+    wht(T, v);
+}
+
+/* Calls BODY for every VL channels of every tile of a row of tiles, with `c` the first channel,
+ * `x` the first pixel and `columns` the pixels of the tile inside the picture. A cache line of
+ * channels goes first along all tiles, so that its gates stay in L1. */
+#define FOR_TILES(BODY) \
+    for (int line = 0; line < channels; line += ZN_BLOCK) \
+        for (int x = 0; x < width; x += T) { \
+            const int columns = width - x < T ? width - x : T; \
+            for (int c = line; c < line + ZN_BLOCK; c += VL) { \
+                BODY \
+            } \
+        }
+
+/* Adds what one column of three inputs gives to an output for which it is the given column. */
+static ZN_INLINE vf depthwise_column(vf sum, const int has_above, const int has_below, const vf *in,
+                                     const vf *weight, const int column)
+{
+    if (has_above)
+        sum = v_fma(in[0], weight[column], sum);
+    sum = v_fma(in[1], weight[3 + column], sum);
+    if (has_below)
+        sum = v_fma(in[2], weight[6 + column], sum);
+    return sum;
+}
+
+/* tanh as x P(x^2) / Q(x^2), |x| limited to 9.01 where tanh rounds to 1. P and Q of degree 4 are a
+ * least-maximum fit of tanh(x) / x, made for this file by reweighted least squares in double:
+ * 2.1e-8 relative; evaluated in float below 4e-7. */
+static ZN_INLINE vf tanh_vector(vf x)
+{
+    static const float p[5] = {0.99999997925f, 0.13380370561f, 3.4948098378e-3f,
+                               2.0596254798e-5f, 1.3336823278e-8f};
+    static const float q[5] = {1.0f, 0.46713685983f, 2.5874022088e-2f,
+                               3.2843612799e-4f, 7.7692724926e-7f};
+    x = v_min(v_set1(9.01f), v_max(v_set1(-9.01f), x));
+    const vf z = v_mul(x, x);
+    vf above = v_set1(p[4]), below = v_set1(q[4]);
+    for (int i = 3; i >= 0; i--) {
+        above = v_fma(above, z, v_set1(p[i]));
+        below = v_fma(below, z, v_set1(q[i]));
+    }
+    const vf y = v_div(v_mul(x, above), below);
+    return v_min(v_set1(1), v_max(v_set1(-1), y));
+}
+
+/* Plain C in double: the compiler vectorises it, and every level gives the same bits. */
+static void channel_sums(const float *x, int pixels, int channels, double *sums)
+{
+    for (int c = 0; c < channels; c += ZN_BLOCK) {
+        double sum[ZN_BLOCK], square[ZN_BLOCK];
+        for (int i = 0; i < ZN_BLOCK; i++) {
+            sum[i] = sums[c + i];
+            square[i] = sums[channels + c + i];
+        }
+        for (int p = 0; p < pixels; p++) {
+            const float *in = x + (ptrdiff_t)p * channels + c;
+            for (int i = 0; i < ZN_BLOCK; i++) {
+                const double value = in[i];
+                sum[i] += value;
+                square[i] += value * value;
+            }
+        }
+        for (int i = 0; i < ZN_BLOCK; i++) {
+            sums[c + i] = sum[i];
+            sums[channels + c + i] = square[i];
+        }
+    }
+}
+
+/* Stages h = 1 .. VL / 2 inside vectors, then three stages a pass over groups of 8 vectors, and
+ * what is left by two or one. Stages come in ascending order on every level, and consist of
+ * additions only: all levels give the same bits. */
+static ZN_INLINE void fwht_pass(const int radix, float *x, ptrdiff_t n, ptrdiff_t h)
+{
+    for (ptrdiff_t block = 0; block < n; block += radix * h)
+        for (ptrdiff_t i = block; i < block + h; i += VL) {
+            vf v[8];
+            for (int j = 0; j < radix; j++)
+                v[j] = v_load(x + i + j * h);
+            if (radix == 8)
+                wht_8(v);
+            else if (radix == 4)
+                wht_4(v);
+            else
+                butterfly(v, v + 1);
+            for (int j = 0; j < radix; j++)
+                v_store(x + i + j * h, v[j]);
+        }
+}
+
+static void fwht_one(float *x, ptrdiff_t n)
+{
+    ptrdiff_t h = VL;
+    if (n < VL) {
+        for (h = 1; h < n; h *= 2)
+            for (ptrdiff_t block = 0; block < n; block += 2 * h)
+                for (ptrdiff_t i = block; i < block + h; i++) {
+                    const float a = x[i], b = x[i + h];
+                    x[i] = a + b;
+                    x[i + h] = a - b;
+                }
+        return;
+    }
+    for (ptrdiff_t i = 0; i < n; i += VL)
+        v_store(x + i, v_hadamard(v_load(x + i)));
+    for (; 8 * h <= n; h *= 8)
+        fwht_pass(8, x, n, h);
+    if (4 * h <= n)
+        fwht_pass(4, x, n, h);
+    else if (2 * h <= n)
+        fwht_pass(2, x, n, h);
+}
+
+static void fwht(float *x, ptrdiff_t stride, ptrdiff_t count, ptrdiff_t n)
+{
+    for (ptrdiff_t i = 0; i < count; i++)
+        fwht_one(x + i * stride, n);
+}
