@@ -341,6 +341,18 @@ def from_floats(x, out, isa=None):
         kernels.from_floats(x_ptr, out_ptr, n)
 
 
+def split(x, out, isa=None):
+    """Float32 x (pixels, channels) as sums of two bf16, out (pixels, 2 * channels) of uint16."""
+    cdef const zn_kernels *kernels = table(isa)
+    cdef int pixels, channels
+    pixels, channels = shape = x.shape
+    require(0 < channels <= ZN_SPLIT_CHANNELS and pixels > 0, "need pixels, and 1 to 64 channels")
+    cdef const float *x_ptr = floats(x, shape, "x")
+    cdef unsigned short *out_ptr = <unsigned short *>address(out, np.uint16, (pixels, 2 * channels), "out", True)
+    with nogil:
+        kernels.split(x_ptr, channels, out_ptr, pixels)
+
+
 def channel_sums(x, sums, isa=None):
     """Add sums and sums of squares of x (pixels, channels) to sums (2, channels) of float64."""
     cdef const zn_kernels *kernels = table(isa)
@@ -380,7 +392,7 @@ def load_picture(picture, plane, int r, out, isa=None):
 
     plane (rows, width) float32 is an additional last channel, or None.
     """
-    cdef const zn_kernels *kernels = table(isa, out)
+    cdef const zn_kernels *kernels = table(isa)
     cdef int rows, width, channels, out_width, out_channels, extra = plane is not None
     cdef int format = picture_format(picture)
     rows, width, channels = picture.shape
@@ -389,7 +401,7 @@ def load_picture(picture, plane, int r, out, isa=None):
     require(r * r * (channels + extra) <= out_channels <= 2048, "out has too few or too many channels")
     cdef const void *picture_ptr = <const void *><size_t>picture.ctypes.data
     cdef const float *plane_ptr = floats(plane, (rows, width), "plane")
-    cdef void *out_ptr = values(out, out, (out_width, out_channels), "out", True)
+    cdef float *out_ptr = floats(out, (out_width, out_channels), "out", True)
     cdef ptrdiff_t row_bytes = picture.strides[0]
     with nogil:
         kernels.load_picture(picture_ptr, row_bytes, format, channels, plane_ptr, width, extra, rows,

@@ -59,6 +59,7 @@ cdef class Plan:
         cdef Py_ssize_t i
         level = [zn_level_name(n) for n in range(ZN_LEVELS)].index(isa.encode())
         self.plan.kernels = zn_kernels_for(level, ZN_BF16 if program.bf16 else ZN_FLOAT)
+        self.plan.float_kernels = zn_kernels_for(level, ZN_FLOAT)
         if self.plan.kernels == NULL:
             raise ValueError(f"level {isa} is not available")
         self.arrays = []
@@ -114,7 +115,7 @@ cdef class Plan:
     cdef int fill(self, zn_step *s, step) except -1:
         s.kind = _kinds[step.kind]
         s.rows, s.width, s.load, s.store = step.rows, step.width, step.load, step.store
-        s.clamp, s.relu, s.length = step.clamp, step.relu, step.length
+        s.split, s.clamp, s.relu, s.length = step.split, step.clamp, step.relu, step.length
         if step.into is not None:
             s.into = grid_of(step.into, step.into_stride)
         else:

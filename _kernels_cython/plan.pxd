@@ -51,7 +51,7 @@ cdef extern from "plan.h" nogil:
         ptrdiff_t sums, scale
 
     ctypedef struct zn_step:
-        int kind, rows, width, load, store
+        int kind, rows, width, load, store, split
         float clamp
         int relu
         zn_grid into "in"
@@ -79,6 +79,7 @@ cdef extern from "plan.h" nogil:
 
     ctypedef struct zn_plan:
         const zn_kernels *kernels
+        const zn_kernels *float_kernels
         int count
         const zn_step *steps
         ptrdiff_t scratch, scratch_bytes

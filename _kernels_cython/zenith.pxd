@@ -3,7 +3,7 @@ from libc.stddef cimport ptrdiff_t
 
 
 cdef extern from "zenith.h" nogil:
-    enum: ZN_BLOCK, ZN_MAX_SEGMENTS
+    enum: ZN_BLOCK, ZN_MAX_SEGMENTS, ZN_SPLIT_CHANNELS
     enum: ZN_U8, ZN_U16, ZN_F32
     enum: ZN_LEVELS
     enum: ZN_FLOAT, ZN_BF16
@@ -49,10 +49,11 @@ cdef extern from "zenith.h" nogil:
                             int pixels, int channels, int relu) noexcept nogil
         void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
                              const float *plane, ptrdiff_t plane_row, int extra,
-                             int rows, int width, int r, void *out, int out_width,
+                             int rows, int width, int r, float *out, int out_width,
                              int out_channels) noexcept nogil
         void (*store_picture)(const float *x, int x_width, int x_channels, int r, void *picture,
                               ptrdiff_t row_bytes, int format, int channels, int rows, int width) noexcept nogil
+        void (*split)(const float *x, int channels, unsigned short *out, int pixels) noexcept nogil
         void (*wht_tiles_backward)(const float *x, ptrdiff_t x_row, const float *grad_out,
                                    ptrdiff_t grad_row, float *grad_in, ptrdiff_t grad_in_row,
                                    int rows, int width, int channels, int T,

@@ -59,13 +59,15 @@ def installation() -> dict[str, Any]:
     for package in ("numpy", "pillow", "safetensors", "click", "torch"):
         facts[package] = version(package)
     try:
-        from zenith_ae._kernels import available_isas, compiled_isas, current_isa
+        from zenith_ae._kernels import available_isas, compiled_isas, cpu_features, current_isa, fast_bf16
     except ImportError as error:
         return facts | {"levels compiled": [], "levels available": [], "level used": f"none: {error}"}
+    facts["cpu has also"] = list(cpu_features()) or ["none of AVX-512 VNNI, AVX-512 BF16, AMX"]
     facts["levels compiled"] = list(compiled_isas())
     facts["levels available"] = list(available_isas())
     try:
         facts["level used"] = current_isa() + (" (ZENITH_ISA)" if os.environ.get("ZENITH_ISA") else "")
+        facts["precision"] = "bf16" if fast_bf16() else "float32"
     except ZenithError as error:
         facts["level used"] = f"none: {error}"
     return facts
@@ -126,7 +128,7 @@ def threads() -> Iterator[dict[str, Any]]:
     yield {
         "what": "threads",
         "ok": engine.threads >= 1,
-        "detail": f"{engine.threads}, from {source}; level {engine.isa}",
+        "detail": f"{engine.threads}, from {source}; level {engine.isa}, {engine.dtype}",
     }
 
 

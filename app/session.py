@@ -66,6 +66,8 @@ def common(model: str | None, what: str) -> Callable[[Callable], Callable]:
         click.option("--tile", type=Tile(), default="auto", show_default=True,
                      help="Side of the tiles in pixels; 0: no tiles. Never changes the result."),
         click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads. [default: all]"),
+        click.option("--precision", type=click.Choice(["auto", "float32", "bf16"]), default="auto",
+                     show_default=True, help="Of the computation; auto is bf16 where the CPU is made for it."),
         click.option("--overwrite", is_flag=True, help="Replace existing outputs instead of skipping them."),
         click.option("--dry-run", is_flag=True, help="Only say what would be written."),
         click.option("--json", "as_json", is_flag=True, help="One JSON object a file on standard output."),
@@ -112,13 +114,15 @@ class Session:
         if name not in self._models:
             from zenith_ae.pipelines import load
 
-            model = load(name, threads=self.options["threads"])
+            options = self.options
+            model = load(name, dtype=options["precision"], threads=options["threads"])
             if model.config.kind != self.model_kind:
                 kinds = f"is of kind {model.config.kind}, but this needs kind {self.model_kind}"
                 raise click.UsageError(f"{name} {kinds}; `zenith-ae models` lists models")
             self._models[name] = model
             engine = model.engine
-            self.reporter.detail(f"model {model.name} ({model.hash}), {engine.isa}, {engine.threads} threads")
+            how = f"{engine.isa}, {engine.dtype}, {engine.threads} threads"
+            self.reporter.detail(f"model {model.name} ({model.hash}), {how}")
         return self._models[name]
 
     def run(self, verb: str, read: Read, compute: Compute, write: Write) -> int:

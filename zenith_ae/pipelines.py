@@ -50,7 +50,8 @@ def load(
     model : the name of a model that comes with the package ("zenith-denoise"), a weights file, or
         a folder in diffusers layout.
     device : "auto", "cpu" (the native engine), "torch" or "cuda".
-    dtype : "auto" or "float32".
+    dtype : "float32" computes exactly; "bf16" stores activations and matrices in half the memory and
+        needs a CPU with instructions for it (level avx512bf16); "auto" is bf16 where the level has it.
     threads : number of CPU threads; default ``ZENITH_NUM_THREADS`` or the usable cores.
 
     Returns

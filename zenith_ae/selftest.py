@@ -36,6 +36,8 @@ __all__ = ["Check", "random_weights", "reference", "self_test"]
 
 #: Largest error relative to the largest output: float32 sums against float64 ones.
 TOLERANCE = 1e-5
+#: Root mean square of the error relative to that of the output, with activations of 8 bits.
+TOLERANCE_BF16 = 0.03
 
 Params = dict[str, NDArray]
 
@@ -54,8 +56,15 @@ def self_test(isa: str) -> Iterator[Check]:
 
     Parameters
     ----------
-    isa : a level from `zenith_ae.available_isas`.
+    isa : a level from `zenith_ae.available_isas`. Where it has fast bf16, that is tested too.
     """
+    from ._kernels import fast_bf16
+
+    for dtype in ("float32", "bf16") if fast_bf16(isa) else ("float32",):
+        yield from _test_precision(isa, dtype)
+
+
+def _test_precision(isa: str, dtype: str) -> Iterator[Check]:
     from .engine import create
 
     for config in test_models():
@@ -64,9 +73,9 @@ def self_test(isa: str) -> Iterator[Check]:
         picture = rng.random((1, 45, 61, 3), np.float32)
         plane = np.full((1, 45, 61), 0.1, np.float32)
         for part, layers in config.parts.items():
-            what = f"{isa}: {config.name} {part}"
-            single = create(weights, device="cpu", threads=1, isa=isa)
-            several = create(weights, device="cpu", threads=3, isa=isa)
+            what = f"{isa}: {config.name} {part}" + (" in bf16" if dtype == "bf16" else "")
+            single = create(weights, "cpu", dtype, threads=1, isa=isa)
+            several = create(weights, "cpu", dtype, threads=3, isa=isa)
             if part == "decoder":
                 x = rng.standard_normal((1, 6, 8, config.latent_channels)).astype(np.float32)
             else:
@@ -76,8 +85,13 @@ def self_test(isa: str) -> Iterator[Check]:
             three = several.run(part, x, plane=extra, tile=0)
             tiled = several.run(part, x, plane=extra, tile=32)
             expected = _expected(layers, weights.part(part), x[0], extra, one.shape[1:3])
-            error = float(np.abs(one[0] - expected).max() / np.abs(expected).max())
-            yield Check(what, bool(error <= TOLERANCE), f"largest relative error {error:.1e} against numpy")
+            if dtype == "bf16":
+                error = float(np.sqrt(np.square(one[0] - expected).mean() / np.square(expected).mean()))
+                ok, size = error <= TOLERANCE_BF16, "mean"
+            else:
+                error = float(np.abs(one[0] - expected).max() / np.abs(expected).max())
+                ok, size = error <= TOLERANCE, "largest"
+            yield Check(what, bool(ok), f"{size} relative error {error:.1e} against numpy")
             same = np.array_equal(one, three) and np.array_equal(one, tiled)
             yield Check(f"{what}, threads and tiles", same, "same bits" if same else "results differ")
 

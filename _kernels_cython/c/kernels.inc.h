@@ -40,8 +40,9 @@
     .add = add_##STORAGE, \
     .from_floats = from_floats_##STORAGE, \
     .scale_shift = scale_shift_##STORAGE, \
-    .load_picture = load_picture_##STORAGE, \
+    .load_picture = load_picture, \
     .store_picture = store_picture, \
+    .split = split, \
     .wht_tiles_backward = wht_tiles_backward, \
     .fwht = fwht, \
     .channel_sums = channel_sums, \

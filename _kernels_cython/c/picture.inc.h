@@ -1,5 +1,4 @@
-/* Pictures to floats and back, see zenith.h; load_picture.inc.h is the other half. Part of
- * kernels.inc.h.
+/* Pictures to unshuffled activations and back, see zenith.h. Part of kernels.inc.h.
  *
  * The r * channels values that one picture row gives to one output pixel lie side by side in both
  * layouts. A row goes through a piece of float buffer in L1: the conversion is one vector loop
@@ -69,21 +68,23 @@ static void from_unit(const float *in, ptrdiff_t n, void *out, int format, ptrdi
     }
 }
 
-/* `pixels` runs of `length` bytes, from in + i * in_step to out + i * out_step, steps in bytes. */
-static ZN_INLINE void copy_runs(const size_t length, const void *in, ptrdiff_t in_step, void *out,
+/* `pixels` runs of `length` floats, from in + i * in_step to out + i * out_step. */
+static ZN_INLINE void copy_runs(const int length, const float *in, ptrdiff_t in_step, float *out,
                                 ptrdiff_t out_step, ptrdiff_t pixels)
 {
     for (ptrdiff_t i = 0; i < pixels; i++)
-        memcpy((char *)out + i * out_step, (const char *)in + i * in_step, length);
+        memcpy(out + i * out_step, in + i * in_step, (size_t)length * sizeof(float));
 }
 
-static void copy_any_runs(size_t length, const void *in, ptrdiff_t in_step, void *out,
+static void copy_any_runs(int length, const float *in, ptrdiff_t in_step, float *out,
                           ptrdiff_t out_step, ptrdiff_t pixels)
 {
 #define RUN(LENGTH) \
     case LENGTH: copy_runs(LENGTH, in, in_step, out, out_step, pixels); break
-    switch (length) { /* r = 1, 2, 4, 8 with 1, 3 and 4 channels of 4 or 2 bytes */
+    switch (length) { /* r = 1, 2, 4, 8 with 1, 3 and 4 channels */
+    RUN(1);
     RUN(2);
+    RUN(3);
     RUN(4);
     RUN(6);
     RUN(8);
@@ -91,13 +92,22 @@ static void copy_any_runs(size_t length, const void *in, ptrdiff_t in_step, void
     RUN(16);
     RUN(24);
     RUN(32);
-    RUN(48);
-    RUN(64);
-    RUN(96);
-    RUN(128);
     default: copy_runs(length, in, in_step, out, out_step, pixels);
     }
 #undef RUN
+}
+
+/* Zeros channels [used, all) of each pixel in whole vectors; may zero used channels as well. */
+static void clear_unused(float *out, ptrdiff_t pixels, int all, int used)
+{
+    for (ptrdiff_t x = 0; x < pixels && used < all; x++) {
+        float *pixel = out + x * all;
+        int c = all;
+        for (; c > used && c >= VL; c -= VL)
+            v_store(pixel + c - VL, v_set1(0));
+        for (; c > used; c--)
+            pixel[c - 1] = 0;
+    }
 }
 
 /* RGB and one plane: r groups of four floats a pixel. */
@@ -118,6 +128,41 @@ static void interleave(const float *picture, int channels, const float *plane, p
         }
 }
 
+static void load_picture(const void *picture, ptrdiff_t row_bytes, int format, int channels,
+                         const float *plane, ptrdiff_t plane_row, int extra, int rows, int width,
+                         int r, float *out, int out_width, int out_channels)
+{
+    float values[PIECE + VL], mixed[PIECE];
+    const int run = r * (channels + extra);
+    const ptrdiff_t step = PIECE / run; /* output pixels in the buffer at a time */
+
+    clear_unused(out, out_width, out_channels, r * run);
+    for (int dy = 0; dy < r; dy++) {
+        const int y = dy < rows ? dy : rows - 1;
+        const void *row = (const char *)picture + y * row_bytes;
+        const float *plane_at = extra ? plane + y * plane_row : NULL;
+        for (ptrdiff_t x = 0; x < out_width; x += step) {
+            const ptrdiff_t count = out_width - x < step ? out_width - x : step;
+            const ptrdiff_t first = x * r, end = first + count * r;
+            /* picture pixels [first, end), those from `width` on copies of the last */
+            const ptrdiff_t start = first < width ? first : width - 1;
+            const ptrdiff_t inside = (end < width ? end : width) - start;
+            to_unit(row, format, start * channels, inside * channels, values);
+            for (ptrdiff_t i = inside * channels; i < count * r * channels; i++)
+                values[i] = values[i - channels];
+            float *to = out + x * out_channels + dy * run;
+            if (!extra) {
+                copy_any_runs(run, values, run, to, out_channels, count);
+                continue;
+            }
+            interleave(values, channels, plane_at + start, inside, mixed);
+            for (ptrdiff_t i = inside * (channels + 1); i < count * run; i++)
+                mixed[i] = mixed[i - channels - 1];
+            copy_any_runs(run, mixed, run, to, out_channels, count);
+        }
+    }
+}
+
 static void store_picture(const float *in, int in_width, int in_channels, int r, void *picture,
                           ptrdiff_t row_bytes, int format, int channels, int rows, int width)
 {
@@ -130,8 +175,7 @@ static void store_picture(const float *in, int in_width, int in_channels, int r,
         for (ptrdiff_t x = 0; x < in_width && x * r < width; x += step) {
             const ptrdiff_t count = in_width - x < step ? in_width - x : step;
             const ptrdiff_t left = width - x * r;
-            copy_any_runs((size_t)run * sizeof *in, in + x * in_channels + dy * run,
-                          in_channels * (ptrdiff_t)sizeof *in, values, run * (ptrdiff_t)sizeof *values, count);
+            copy_any_runs(run, in + x * in_channels + dy * run, in_channels, values, run, count);
             from_unit(values, (count * r < left ? count * r : left) * channels, row, format,
                       x * r * channels);
         }

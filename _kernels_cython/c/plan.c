@@ -6,7 +6,7 @@
 
 /* What the functions below share: a thread's view of a run. */
 typedef struct work {
-    const zn_kernels *k;
+    const zn_kernels *k, *float_kernels; /* of one level; the same where values are floats */
     char *arena, *scratch;
     const zn_picture *in, *out;
     int thread, threads;
@@ -36,8 +36,8 @@ static ptrdiff_t floats(ptrdiff_t count) { return count * (ptrdiff_t)sizeof(floa
 
 /* --- pieces of steps ------------------------------------------------------------------------ */
 
-/* Row y of an unshuffled picture, `pixel` values apart, to out. */
-static void load_row(const work *w, const zn_step *s, int y, ptrdiff_t pixel, void *out)
+/* Row y of an unshuffled picture, `pixel` floats apart, to out. */
+static void load_floats(const work *w, const zn_step *s, int y, ptrdiff_t pixel, float *out)
 {
     const zn_picture *p = w->in;
     const int first = min_int(y * s->load, p->rows - 1);
@@ -46,7 +46,21 @@ static void load_row(const work *w, const zn_step *s, int y, ptrdiff_t pixel, vo
                        p->plane != NULL, min_int(s->load, p->rows - first), p->width, s->load, out,
                        s->width, (int)pixel);
     if (s->clamp > 0)
-        w->k->soft_clamp(out, out, s->width * pixel, s->clamp);
+        w->float_kernels->soft_clamp(out, out, s->width * pixel, s->clamp);
+}
+
+/* The same as it is stored, `pixel` values apart. A row of bf16 comes by way of `row`. */
+static void load_row(const work *w, const zn_step *s, int y, ptrdiff_t pixel, float *row, void *out)
+{
+    if (w->k == w->float_kernels) {
+        load_floats(w, s, y, pixel, out);
+    } else if (s->split) {
+        load_floats(w, s, y, pixel / 2, row);
+        w->k->split(row, (int)pixel / 2, out, s->width);
+    } else {
+        load_floats(w, s, y, pixel, row);
+        w->k->from_floats(row, out, s->width * pixel);
+    }
 }
 
 static void store_row(const work *w, const zn_step *s, int y, const float *row)
@@ -127,7 +141,7 @@ static void step_load(const work *w, const zn_step *s)
     int begin, end;
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++)
-        load_row(w, s, y, s->out.pixel, row_of(w, &s->out, y));
+        load_row(w, s, y, s->out.pixel, (float *)(void *)w->scratch, row_of(w, &s->out, y));
 }
 
 static void step_gemm(const work *w, const zn_step *s)
@@ -135,6 +149,7 @@ static void step_gemm(const work *w, const zn_step *s)
     int begin, end;
     char *scratch = w->scratch;
     void *const loaded = carve(&scratch, s->load ? bytes(w, s->width * s->in.pixel) : 0);
+    float *const row = carve(&scratch, s->load ? floats(s->width * s->in.pixel) : 0);
     float *const stored = (float *)(void *)scratch;
 
     if (!s->load && !s->store && !s->add_rows && joined(&s->in, s->width) && joined(&s->out, s->width)
@@ -157,7 +172,7 @@ static void step_gemm(const work *w, const zn_step *s)
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++) {
         if (s->load)
-            load_row(w, s, y, s->in.pixel, loaded);
+            load_row(w, s, y, s->in.pixel, row, loaded);
         multiply(w, s->products, s->product_count, s->load ? loaded : row_of(w, &s->in, y), s->in.pixel,
                  s->has_residual ? row_of(w, &s->residual, y) : NULL, s->residual.pixel,
                  s->store ? stored : row_of(w, &s->out, y), s->store > 0, s->out.pixel, s->width,
@@ -168,10 +183,10 @@ static void step_gemm(const work *w, const zn_step *s)
     }
 }
 
-static float get_value(const work *w, const void *values, ptrdiff_t i)
+static float get_value(const void *values, int is_float, ptrdiff_t i)
 {
     float value;
-    if (w->k->value_bytes == sizeof value)
+    if (is_float)
         return ((const float *)values)[i];
     const uint32_t word = (uint32_t)((const uint16_t *)values)[i] << 16;
     memcpy(&value, &word, sizeof value);
@@ -183,10 +198,11 @@ static void step_spectral(const work *w, const zn_step *s)
     const zn_spectral *m = s->spectral;
     const int n = m->size;
     const float least = s->relu ? 0 : -INFINITY;
-    const int float_out = s->store > 0 || w->k->value_bytes == sizeof(float);
+    const int float_in = s->load > 0 || w->k == w->float_kernels;
+    const int float_out = s->store > 0 || w->k == w->float_kernels;
     int begin, end;
     char *scratch = w->scratch;
-    void *const loaded = carve(&scratch, s->load ? bytes(w, s->width * s->in.pixel) : 0);
+    float *const loaded = carve(&scratch, s->load ? floats(s->width * s->in.pixel) : 0);
     float *const values = carve(&scratch, floats((ptrdiff_t)s->width * n));
     float *const results = carve(&scratch, floats(m->outputs));
     uint16_t *const rounded = carve(&scratch, bytes(w, m->outputs));
@@ -197,11 +213,11 @@ static void step_spectral(const work *w, const zn_step *s)
         const void *in = s->load ? loaded : row_of(w, &s->in, y);
         void *out = s->store ? stored : row_of(w, &s->out, y);
         if (s->load)
-            load_row(w, s, y, s->in.pixel, loaded);
+            load_floats(w, s, y, s->in.pixel, loaded);
         for (ptrdiff_t x = 0; x < s->width; x++)
             for (int i = 0; i < n; i++)
                 values[x * n + i] = m->gather[i] < 0 ? 0
-                    : get_value(w, in, x * s->in.pixel + m->gather[i]) * m->in_scale[i];
+                    : get_value(in, float_in, x * s->in.pixel + m->gather[i]) * m->in_scale[i];
         w->k->fwht(values, n, s->width, n);
         for (ptrdiff_t x = 0; x < s->width; x++) {
             const float *from = values + x * n;
@@ -359,7 +375,7 @@ static void step_pool_apply(const work *w, const zn_step *s)
     const float *scale = (const float *)(const void *)(w->arena + bytes(w, s->pool->scale));
     char *scratch = w->scratch;
     float *const row = carve(&scratch, floats((ptrdiff_t)s->width * wide));
-    void *const normal = w->k->value_bytes == sizeof(float) ? (void *)row : scratch;
+    void *const normal = w->k == w->float_kernels ? (void *)row : scratch;
     int begin, end;
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++) {
@@ -399,7 +415,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
 {
     const run *r = context;
     const work w = {
-        .k = r->plan->kernels,
+        .k = r->plan->kernels, .float_kernels = r->plan->float_kernels,
         .arena = r->arena,
         .scratch = r->arena + r->plan->scratch + thread * r->plan->scratch_bytes,
         .in = r->in, .out = r->out, .thread = thread, .threads = threads,

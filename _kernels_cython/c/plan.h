@@ -84,6 +84,7 @@ typedef struct zn_step {
     int kind;
     int rows, width;     /* of the grid */
     int load, store;     /* pixels of the picture per grid pixel where in or out is the picture, else 0 */
+    int split;           /* bf16 loaded as sums of two, see zn_kernels.split */
     float clamp;         /* soft limit after loading or of ZN_CLAMP; 0: none */
     int relu;
     zn_grid in, out;     /* in.pixel and out.pixel also hold for pictures' rows in scratch */
@@ -113,7 +114,8 @@ typedef struct zn_picture {
 } zn_picture;
 
 typedef struct zn_plan {
-    const zn_kernels *kernels;
+    const zn_kernels *kernels;       /* for how activations are stored */
+    const zn_kernels *float_kernels; /* of the same level; the same table for float32 */
     int count;
     const zn_step *steps;
     ptrdiff_t scratch;       /* offset in bytes of the threads' scratch in the arena */

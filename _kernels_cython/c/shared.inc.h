@@ -212,3 +212,30 @@ static void fwht(float *x, ptrdiff_t stride, ptrdiff_t count, ptrdiff_t n)
     for (ptrdiff_t i = 0; i < count; i++)
         fwht_one(x + i * stride, n);
 }
+
+/* Vectors of consecutive pixels overlap: what one writes too much, the next one overwrites. The last
+ * pixels are put together in a buffer, so that nothing is read or written behind them. */
+static void split(const float *in, int channels, uint16_t *out, int pixels)
+{
+    uint16_t last[2 * ZN_SPLIT_CHANNELS + VL];
+    float rest[ZN_SPLIT_CHANNELS + VL] = {0};
+    for (int p = 0; p < pixels; p++) {
+        const int inside = (ptrdiff_t)(pixels - 1 - p) * channels >= VL;
+        const float *from = in + (ptrdiff_t)p * channels;
+        uint16_t *const at = out + (ptrdiff_t)p * 2 * channels, *const to = inside ? at : last;
+        if (!inside) {
+            memcpy(rest, from, (size_t)channels * sizeof *from);
+            from = rest;
+        }
+        for (int c = 0; c < channels; c += VL)
+            v_store_bf16(to + c, v_load(from + c));
+        for (int c = 0; c < channels; c += VL) {
+            uint16_t upper[VL];
+            const vf value = v_load(from + c);
+            v_store_bf16(upper, value);
+            v_store_bf16(to + channels + c, v_sub(value, v_load_bf16(upper)));
+        }
+        if (!inside)
+            memcpy(at, last, (size_t)(2 * channels) * sizeof *at);
+    }
+}

@@ -24,7 +24,6 @@
 #include "depthwise.inc.h"
 #include "hadamard.inc.h"
 #include "elementwise.inc.h"
-#include "load_picture.inc.h"
 
 #undef VALUE
 #undef STORED

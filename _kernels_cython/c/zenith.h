@@ -21,6 +21,7 @@
 
 #define ZN_BLOCK 16      /* channel padding; also the width of a packed weight panel */
 #define ZN_MAX_SEGMENTS 64 /* a pixel (un)shuffle by 8 has 64 */
+#define ZN_SPLIT_CHANNELS 64
 
 /* Matrix product over "segments" of the input, the one workhorse of the library:
  *
@@ -112,6 +113,8 @@ typedef struct zn_kernels {
     void (*scale_shift)(const float *x, const float *scale, const float *shift, void *out,
                         int pixels, int channels, int relu);
 
+    /* The rest does not depend on the storage type. */
+
     /* One row of an unshuffled activation from r rows of a picture: out[x, (dy * r + dx) * C + c]
      * = picture[dy][(x * r + dx) * channels + c] for c < channels, C = channels + extra. With
      * extra = 1 the last of the C is `plane` (float32, one value a picture pixel, rows plane_row
@@ -119,14 +122,16 @@ typedef struct zn_kernels {
      * repeat the last one. out_channels >= r * r * C values a pixel, the rest zero. */
     void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
                          const float *plane, ptrdiff_t plane_row, int extra,
-                         int rows, int width, int r, void *out, int out_width, int out_channels);
+                         int rows, int width, int r, float *out, int out_width, int out_channels);
 
-    /* The inverse for r rows, always of floats: picture[dy][(x * r + dx) * channels + c] from
+    /* The inverse for r rows: picture[dy][(x * r + dx) * channels + c] from
      * in[x, (dy * r + dx) * channels + c], clipped to `rows` rows and `width` pixels. */
     void (*store_picture)(const float *in, int in_width, int in_channels, int r, void *picture,
                           ptrdiff_t row_bytes, int format, int channels, int rows, int width);
 
-    /* The rest is float32 in either table. */
+    /* Floats as sums of two bf16: out[p, c] = in[p, c] rounded and out[p, channels + c] = the
+     * difference, rounded; channels <= ZN_SPLIT_CHANNELS. */
+    void (*split)(const float *in, int channels, uint16_t *out, int pixels);
 
     /* Gradients of wht_tiles for training: given in (float32) and grad_out, both like `in`
      * above, writes grad_in and adds to grad_gate and grad_threshold ([T * T][channels]). */

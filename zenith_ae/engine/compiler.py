@@ -20,6 +20,8 @@ __all__ = ["compile_layers"]
 #: Pixels that a band of a Zenith block has at least, so that a product is worth its panels.
 BAND_PIXELS = 128
 GROUP_NORM_EPSILON = 1e-5
+#: Channels of a picture up to which bf16 reads it as sums of two values: twice the products, on few.
+SPLIT_DEPTH = 32
 
 
 def compile_layers(
@@ -74,7 +76,7 @@ class _Lowering:
         return f"{self.first + index} {name} {self.height}x{self.width}"
 
     def activation(self, height: int, width: int, channels: int, dense: bool = False) -> Activation:
-        return Activation(height, width, channels, self.packer.whole(channels) if dense else pad16(channels))
+        return Activation(height, width, channels, channels if dense else pad16(channels))
 
     def scratch(self, floats: int = 0, values: int = 0) -> int:
         """Bytes of a piece of scratch; pieces begin on cache lines (`carve` in plan.c)."""
@@ -98,9 +100,24 @@ class _Lowering:
         """The picture as an activation; ``dense`` where only a product reads it."""
         self.x = self.activation(self.height, self.width, self.channels, dense)
         size = self.height, self.width
-        self.emit(Step("load", self.label(index, "load"), *size, out=self.x, load=1, clamp=self.clamp))
+        step = Step("load", self.label(index, "load"), *size, out=self.x, load=1, clamp=self.clamp)
+        if dense:
+            self.x.pitch, step.split = self.row_of_picture(self.channels)
+            self.x.split = step.split
+        if self.packer.bf16:
+            step.scratch = self.scratch(floats=self.width * self.x.pitch)
+        self.emit(step)
         self.clamp = 0.0
         return self.x
+
+    def row_of_picture(self, depth: int) -> tuple[int, bool]:
+        """Values that a product reads a pixel of the picture, and whether they are sums of two bf16.
+
+        One bf16 would round 8-bit pictures. A denoiser would take the difference for noise, and
+        leave it in, since it changes the picture as it was.
+        """
+        split = self.packer.bf16 and depth <= SPLIT_DEPTH
+        return (2 * depth if split else self.packer.whole(depth)), split
 
     def in_product(self) -> int:
         """Channels that the next layer sees."""
@@ -217,8 +234,12 @@ class _Lowering:
         )  # fmt: skip
         if self.x is None:
             step.load, step.clamp = r, self.clamp
-            step.into_pitch = self.packer.whole(self.channels * r * r)
+            step.into_pitch, step.split = self.row_of_picture(self.channels * r * r)
+            if spectral:  # reads floats
+                step.into_pitch, step.split = self.channels * r * r, False
             step.scratch += self.scratch(values=width * step.into_pitch)
+            if self.packer.bf16:
+                step.scratch += self.scratch(floats=width * step.into_pitch)
         elif conv:
             self.x.border = 1
         if ends:

@@ -109,12 +109,15 @@ class Products:
         key = (*key, shuffle, step.out is None, step.into is None)
         # The row of a picture is one tap. A depth that has to be even also reads a zero channel.
         taken, depth = (1, matrix[0].size) if step.into is None else matrix.shape[1:]
-        whole = self.packer.whole(depth)
+        split = step.split or (step.into is not None and step.into.split)
+        whole = 2 * depth if split else self.packer.whole(depth)
 
         def make() -> tuple[NDArray[Any], Array | None]:
             ordered = columns(step, matrix, shuffle)
             ordered = ordered.reshape(len(ordered), taken, depth)
-            if whole > depth:
+            if split:
+                ordered = np.concatenate([ordered, ordered], 2)
+            elif whole > depth:
                 ordered = np.pad(ordered, ((0, 0), (0, 0), (0, whole - depth)))
             packed = self.packer.pack(ordered)
             if bias is None:
@@ -133,7 +136,8 @@ class Products:
         bias = self.tensor(i, "bias") if layer.bias else None
         wide, deep = layer.cout // layer.groups, layer.cin // layer.groups
         grouped = layer.groups > 1 and r == 1 and shuffle == 1 and wide % BLOCK == 0 and step.store == 0
-        grouped = grouped and self.packer.whole(deep) == deep  # else it would read the next group's channels
+        # In bf16 an odd group would read the next one's channels, and pictures may be sums of two.
+        grouped = grouped and not (self.packer.bf16 and (deep % 2 or step.into is None))
         if not grouped:
             taps = [(y, x) for y in range(r) for x in range(r)]
             matrix = packing.by_pixel(packing.dense(weight, layer.groups), r)

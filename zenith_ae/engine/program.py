@@ -31,6 +31,7 @@ class Activation:
     first: int = -1
     last: int = -1
     start: int = 0
+    split: bool = False  # pixels are sums of two bf16, the first and the second half of ``pitch``
 
     @property
     def row(self) -> int:
@@ -119,6 +120,7 @@ class Step:
     out_pitch: int = 0
     load: int = 0
     store: int = 0
+    split: bool = False  # the picture is read as sums of two bf16
     clamp: float = 0.0
     relu: bool = False
     residual: Activation | None = None
