@@ -15,6 +15,7 @@ from PIL import Image
 
 from zenith_ae import files
 from zenith_ae import weights as weights_module
+from zenith_ae._kernels import fast_bf16
 from zenith_ae.app.cli import run
 from zenith_ae.errors import OutputError
 from zenith_ae.latents import read_latents, write_latents
@@ -727,7 +728,10 @@ def test_doctor_passes_here_and_tells_levels_and_threads(capsys):
     assert report["levels available"][0] == "generic"
     assert "threads" in checks
     for level in report["levels available"]:
-        assert sum(what.startswith(f"{level}: ") for what in checks) == 12
+        precisions = 2 if fast_bf16(level) else 1
+        assert sum(what.startswith(f"{level}: ") for what in checks) == 12 * precisions
+        assert any(what.endswith("in bf16") for what in checks if what.startswith(f"{level}: ")) == fast_bf16(level)
+    assert report["precision"] == ("bf16" if fast_bf16() else "float32")
 
 
 def test_doctor_notices_a_wrong_result(capsys, monkeypatch):

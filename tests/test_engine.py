@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zenith_ae import engine
-from zenith_ae._kernels import available_isas
+from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.engine import base, cpus, geometry
+from zenith_ae.engine.native import NativeEngine
 from zenith_ae.errors import ConfigError, ImageError, IsaError, LatentError
 from zenith_ae.models import zoo
 from zenith_ae.models.spec import (
@@ -40,6 +41,7 @@ from zenith_ae.weights import Weights, load_weights
 SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[1] / ".." / "shared"))
 ARCHITECTURES = [a for a in zoo.ARCHITECTURES if a not in ("taesdxl", "taef1")]  # twins of others
 SIZES = [(1, 1), (8, 9), (37, 53)]
+every_dtype = pytest.mark.parametrize("dtype", ["float32", "bf16"])
 
 
 def random_weights(config: ModelConfig, seed: int = 0) -> Weights:
@@ -83,6 +85,29 @@ def relative_error(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a - b).max() / np.abs(b).max())
 
 
+def mean_error(a: np.ndarray, b: np.ndarray) -> float:
+    """Root mean square of the difference, relative to that of b: what rounding to 8 bits does."""
+    assert a.shape == b.shape
+    return float(np.sqrt(np.square(a - b).mean() / np.square(b).mean()))
+
+
+def native_engine(
+    weights: Weights, dtype: str = "float32", threads: int | None = None, isa: str | None = None
+) -> NativeEngine:
+    """A native engine of this precision on any level: bf16 is emulated where there is no instruction."""
+    native = NativeEngine(weights, threads, isa, dtype, emulate=True)
+    assert native.dtype == dtype
+    return native
+
+
+def assert_close(result: np.ndarray, expected: np.ndarray, dtype: str) -> None:
+    if dtype == "float32":
+        assert relative_error(result, expected) < 1e-4
+    else:
+        assert mean_error(result, expected) < 0.025
+        assert relative_error(result, expected) < 0.1
+
+
 def custom(layers: Layers, channels: int = 16) -> Weights:
     """A model with one part: a decoder if it begins with latents, else an encoder of pictures."""
     part = "encoder" if channels == 3 else "decoder"
@@ -94,19 +119,19 @@ def custom(layers: Layers, channels: int = 16) -> Weights:
 # --- against torch ----------------------------------------------------------------------------
 
 
+@every_dtype
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_native_matches_torch(architecture: str, isa: str) -> None:
+def test_native_matches_torch(architecture: str, isa: str, dtype: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     config = zoo.build(architecture)
     weights = random_weights(config)
-    native, reference = engine.create(weights, "cpu", isa=isa), engine.create(weights, "torch")
+    native, reference = native_engine(weights, dtype, isa=isa), engine.create(weights, "torch")
     assert native.isa == isa
     for part in config.parts:
-        for height, width in SIZES:
+        for height, width in SIZES if dtype == "float32" else SIZES[1:]:
             arguments = inputs(config, part, height, width)
-            error = relative_error(native.run(part, **arguments), reference.run(part, **arguments))
-            assert error < 1e-4, (part, height, width)
+            assert_close(native.run(part, **arguments), reference.run(part, **arguments), dtype)
 
 
 CUSTOM = {
@@ -164,17 +189,18 @@ CUSTOM = {
 }  # fmt: skip
 
 
+@every_dtype
 @pytest.mark.parametrize("name", CUSTOM)
-def test_any_layer_list_matches_torch(name: str) -> None:
+def test_any_layer_list_matches_torch(name: str, dtype: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     layers, channels = CUSTOM[name]
     weights = custom(layers, channels)
     (part,) = weights.config.parts
-    native, reference = engine.create(weights, "cpu", threads=2), engine.create(weights, "torch")
+    native, reference = native_engine(weights, dtype, threads=2), engine.create(weights, "torch")
     for height, width in ((8, 8), (100, 83), (72, 250)):
         arguments = inputs(weights.config, part, height, width)
         whole = native.run(part, **arguments, tile=0)
-        assert relative_error(whole, reference.run(part, **arguments)) < 1e-4
+        assert_close(whole, reference.run(part, **arguments), dtype)
         assert np.array_equal(whole, native.run(part, **arguments, tile=32))
 
 
@@ -223,7 +249,7 @@ def test_taef2_matches_an_independent_transcription() -> None:
         y = decode(z)
     expected_z, expected_y = (v.permute(0, 2, 3, 1).numpy() for v in (z, y))
     for device in ("cpu", "torch"):
-        run = engine.create(weights, device).run
+        run = engine.create(weights, device, "float32").run
         assert np.abs(run("encoder", picture) - expected_z).max() < 1e-4
         assert np.abs(run("decoder", expected_z) - expected_y).max() < 1e-4
 
@@ -231,11 +257,12 @@ def test_taef2_matches_an_independent_transcription() -> None:
 # --- same bits --------------------------------------------------------------------------------
 
 
+@every_dtype
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_thread_count_changes_no_bit(architecture: str) -> None:
+def test_thread_count_changes_no_bit(architecture: str, dtype: str) -> None:
     config = zoo.build(architecture)
     weights = random_weights(config)
-    engines = [engine.create(weights, threads=n) for n in (1, 2, 3, 5)]
+    engines = [native_engine(weights, dtype, threads=n) for n in (1, 2, 3, 5)]
     for part in config.parts:
         for height, width in ((1, 1), (45, 83)):
             arguments = inputs(config, part, height, width)
@@ -244,10 +271,11 @@ def test_thread_count_changes_no_bit(architecture: str) -> None:
             assert all(np.array_equal(first, other) for other in others)
 
 
+@every_dtype
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_tiles_change_no_bit(architecture: str) -> None:
+def test_tiles_change_no_bit(architecture: str, dtype: str) -> None:
     config = zoo.build(architecture)
-    native = engine.create(random_weights(config), threads=2)
+    native = native_engine(random_weights(config), dtype, threads=2)
     for part in config.parts:
         # Strips, since only a picture longer than twice the reach of a network has real tiles.
         sizes = ((13, 507),) if "zenith" not in architecture else ((13, 507), (430, 19))
@@ -272,7 +300,8 @@ def test_automatic_tiles_bound_the_memory_and_change_no_bit(architecture: str, m
         monkeypatch.undo()
 
 
-def test_pruned_channels_are_skipped_without_a_trace() -> None:
+@every_dtype
+def test_pruned_channels_are_skipped_without_a_trace(dtype: str) -> None:
     """Groups of 16 channels whose gate is zero lack the spectral branch; the sum must not notice."""
     pytest.importorskip("torch", reason="torch is not installed")
     layers = (Linear(16, 32), ZenithBlock(32, 64, 8), ZenithBlock(32, 48, 4, eyes=False), Linear(32, 3))
@@ -282,8 +311,8 @@ def test_pruned_channels_are_skipped_without_a_trace() -> None:
     tensors["decoder.2.gate"][:, :, :16] = 0
     pruned = Weights(weights.config, tensors)
     x = inputs(weights.config, "decoder", 100, 90)["x"]
-    native = engine.create(pruned, "cpu")
-    assert relative_error(native.run("decoder", x), engine.create(pruned, "torch").run("decoder", x)) < 1e-4
+    native = native_engine(pruned, dtype)
+    assert_close(native.run("decoder", x), engine.create(pruned, "torch").run("decoder", x), dtype)
 
 
 def test_python_threads_share_an_engine() -> None:
@@ -327,6 +356,45 @@ def test_tiles_cover_the_output_once_and_stay_inside(architecture: str, size: in
             assert (span.hi - span.lo) * out_scale(layers) >= span.skip + span.stop - span.start
             position = span.stop
         assert position == wanted
+
+
+# --- bf16 -------------------------------------------------------------------------------------
+
+
+def test_automatic_precision_is_bf16_where_the_level_is_made_for_it() -> None:
+    weights = random_weights(zoo.build("zenith-taesd-nano"))
+    for isa in available_isas():
+        expected = "bf16" if fast_bf16(isa) else "float32"
+        assert engine.create(weights, isa=isa).dtype == expected
+        assert engine.create(weights, isa=isa, dtype="float32").dtype == "float32"
+        if not fast_bf16(isa):
+            with pytest.raises(ConfigError, match=f"level {isa} has no fast bf16"):
+                engine.create(weights, isa=isa, dtype="bf16")
+    assert engine.create(weights, dtype="float32").dtype == "float32"
+
+
+@pytest.mark.parametrize("architecture", ["taef2", "zenith-taesd-lite", "zenith-denoise"])
+def test_bf16_halves_the_working_memory(architecture: str) -> None:
+    config = zoo.build(architecture)
+    weights = random_weights(config)
+    for part in config.parts:
+        arguments = inputs(config, part, 128, 160)
+        peaks = {}
+        for dtype in ("float32", "bf16"):
+            native = native_engine(weights, dtype, threads=1)
+            native.run(part, **arguments, tile=0)
+            peaks[dtype] = native.stats()["peak_bytes"]
+        assert peaks["bf16"] < 0.6 * peaks["float32"]  # rows of pictures are float32 in both
+
+
+def test_bf16_reads_pictures_of_16_bits_and_writes_floats_without_rounding() -> None:
+    """A network that only moves pixels would show every bit that is lost on the way."""
+    layers = (PixelUnshuffle(2), Linear(12, 12), PixelShuffle(2))
+    weights = random_weights(ModelConfig("moves", "autoencoder", {"encoder": layers}, 3))
+    tensors = {"encoder.1.weight": np.eye(12, dtype=np.float32), "encoder.1.bias": np.full(12, 3, np.float32)}
+    x = inputs(weights.config, "encoder", 40, 46, "uint16")["x"]
+    y = native_engine(Weights(weights.config, tensors), "bf16").run("encoder", x) - 3
+    assert np.abs(y - x / 65535).max() < 2**-17
 
 
 # --- formats and sizes ------------------------------------------------------------------------
@@ -412,15 +480,16 @@ def test_arena_is_reused() -> None:
     assert native.stats()["peak_bytes"] == larger["peak_bytes"]
 
 
+@every_dtype
 @pytest.mark.parametrize("name", [*ARCHITECTURES, *CUSTOM])
-def test_nothing_depends_on_what_the_arena_held(name: str) -> None:
+def test_nothing_depends_on_what_the_arena_held(name: str, dtype: str) -> None:
     weights = custom(*CUSTOM[name]) if name in CUSTOM else random_weights(zoo.build(name))
-    native = engine.create(weights, threads=2)
+    native = native_engine(weights, dtype, threads=2)
     for part in weights.config.parts:
         arguments = inputs(weights.config, part, 30, 43)
         first = native.run(part, **arguments)
         for block in native._free:
-            block.fill(0xFF)  # NaN, as float32 and as float64
+            block.fill(0xFF)  # NaN, as bf16, float32 and float64
         assert np.array_equal(native.run(part, **arguments), first)
         assert np.isfinite(first).all()
 
@@ -483,7 +552,7 @@ from zenith_ae.weights import Weights
 config = zoo.build("zenith-taesd-lite")
 rng = np.random.default_rng(0)
 weights = Weights(config, {k: rng.standard_normal(s) * 0.05 for k, s in config.params().items()})
-native = engine.create(weights, threads=2)
+native = engine.create(weights, dtype="float32", threads=2)
 native.run("encoder", np.zeros((1, 8, 8, 3), np.uint8))
 x = np.zeros((1, 2000, 3000, 3), np.uint8)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -577,6 +646,8 @@ def test_wrong_options_are_refused_clearly() -> None:
         engine.create(weights, "tpu")
     with pytest.raises(ConfigError, match="dtype"):
         engine.create(weights, dtype="float16")
+    with pytest.raises(ConfigError, match="belongs to device 'cpu'"):
+        engine.create(weights, "torch", "bf16")
     with pytest.raises(ConfigError, match="threads"):
         engine.create(weights, threads=0)
     with pytest.raises(IsaError, match="available"):

@@ -17,7 +17,7 @@ from zenith_ae.selftest import random_weights
 
 @pytest.fixture(scope="module")
 def ae(identity_autoencoder):
-    return zenith_ae.load(identity_autoencoder, threads=2)
+    return zenith_ae.load(identity_autoencoder, dtype="float32", threads=2)  # 16 bits come back
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import zenith_ae
+from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.metrics import psnr
 from zenith_ae.training.evaluate import evaluate_model
 from zenith_ae.weights import available_weights, load_weights
@@ -17,6 +18,8 @@ from zenith_ae.weights import available_weights, load_weights
 ROOT = Path(__file__).parents[1]
 NAMES = ["zenith-denoise", "zenith-taef2-lite", "zenith-taef2-nano"]
 GOLDEN = Path(__file__).with_name("golden.json")
+BF16 = [isa for isa in available_isas() if fast_bf16(isa)]
+needs_bf16 = pytest.mark.skipif(not BF16, reason="this CPU has no fast bf16")
 
 
 def example(name: str) -> np.ndarray:
@@ -34,9 +37,9 @@ def synthetic(height: int = 61, width: int = 83) -> np.ndarray:
     return np.clip(picture + 0.1 * noise, 0, 1).astype(np.float32)
 
 
-def outputs(name: str) -> dict[str, np.ndarray]:
+def outputs(name: str, dtype: str = "float32") -> dict[str, np.ndarray]:
     """A few numbers of everything that a model does, on every 7th pixel of `synthetic`."""
-    model = zenith_ae.load(name, device="cpu")
+    model = zenith_ae.load(name, device="cpu", dtype=dtype)
     picture = synthetic()
     if isinstance(model, zenith_ae.Denoiser):
         return {
@@ -66,6 +69,33 @@ def test_outputs_are_the_recorded_ones(name: str) -> None:
         wanted = np.array(recorded[key], np.float32).reshape(value.shape)
         tolerance = 0.05 if key == "sigma" else 2e-3
         np.testing.assert_allclose(value, wanted, atol=tolerance, err_msg=f"{name}: {key}")
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", NAMES)
+def test_bf16_outputs_are_the_recorded_ones_but_for_rounding(name: str, monkeypatch) -> None:
+    monkeypatch.setenv("ZENITH_ISA", BF16[-1])
+    recorded = json.loads(GOLDEN.read_text())[name]
+    for key, value in outputs(name, "bf16").items():
+        wanted = np.array(recorded[key], np.float32).reshape(value.shape)
+        error = float(np.sqrt(np.square(value - wanted).mean()) / wanted.std())
+        assert error < 0.02, key
+
+
+@needs_bf16
+@pytest.mark.parametrize("name", NAMES)
+def test_bf16_is_within_a_twentieth_of_a_decibel(name: str, monkeypatch) -> None:
+    monkeypatch.setenv("ZENITH_ISA", BF16[-1])
+    clean = example("cat.clean.png")
+    noise = np.random.default_rng(0).standard_normal(clean.shape).astype(np.float32)
+    exact, fast = (zenith_ae.load(name, dtype=dtype) for dtype in ("float32", "bf16"))
+    if isinstance(exact, zenith_ae.Denoiser):
+        for sigma in (3, 15, 50):
+            noisy = clean / np.float32(255) + noise * np.float32(sigma / 255)
+            a, b = (np.clip(m(noisy, sigma=sigma), 0, 1) for m in (exact, fast))
+            assert psnr(b, clean / np.float32(255)) > psnr(a, clean / np.float32(255)) - 0.05
+    else:
+        assert psnr(fast.roundtrip(clean), clean) > psnr(exact.roundtrip(clean), clean) - 0.05
 
 
 def test_the_readme_example_gets_much_cleaner() -> None:
