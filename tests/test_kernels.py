@@ -528,6 +528,188 @@ def test_scale_shift_matches_float64(isa, rng, pixels, channels, relu, in_place)
     assert_accurate(out, exact, float32, 10)
 
 
+# --- bf16 -----------------------------------------------------------------------------------
+#
+# Activations as uint16 are bf16. Such a kernel computes what the float32 kernel computes from the
+# widened values, and rounds once at the end: the tests ask for exactly these bits.
+
+
+def narrow(x: np.ndarray) -> np.ndarray:
+    """Float32 to bf16 in uint16: to nearest, ties to even."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def widen(x: np.ndarray) -> np.ndarray:
+    return (x.astype(np.uint32) << 16).view(np.float32)
+
+
+@every_isa
+@given(
+    rng=seeds,
+    kind=st.sampled_from(["linear", "conv", "unshuffle"]),
+    pairs=st.integers(1, 20),
+    panels=st.integers(1, 5),
+    pixels=st.integers(1, 45),
+    with_bias=st.booleans(),
+    with_residual=st.booleans(),
+    relu=st.booleans(),
+    float_out=st.booleans(),
+)
+def test_bf16_gemm_is_the_documented_chain_of_sums(
+    isa, rng, kind, pairs, panels, pixels, with_bias, with_residual, relu, float_out
+):
+    depth, stride = 2 * pairs, 2 if kind == "unshuffle" else 1
+    row = (pixels * stride + 2) * depth
+    size = {"linear": 1, "unshuffle": 2, "conv": 3}[kind]
+    segment = [dy * row + dx * depth for dy in range(size) for dx in range(size)]
+    start = int(rng.integers(0, 3))
+    a, w = narrow(normal(rng, 3 * row + start)), narrow(normal(rng, 16 * panels, len(segment), depth))
+    bias = normal(rng, 16 * panels) if with_bias else None
+    residual = narrow(normal(rng, pixels, 16 * panels)) if with_residual else None
+    block = rng.permutation(panels) * 16 + 5
+    out_pixel = 16 * panels + 9
+    out = np.full(pixels * out_pixel, SENTINEL) if float_out else np.full(pixels * out_pixel, 77, np.uint16)
+    before = out[0]
+    run_gemm(isa, a, start, stride * depth, segment, w, bias, residual, block, out_pixel, out, pixels, relu)
+
+    x = widen(gemm_input(a, start, stride * depth, segment, depth, pixels))
+    matrix = widen(w).reshape(16 * panels, -1).T
+    total = np.zeros((pixels, 16 * panels), np.float32) + (bias if with_bias else np.float32(0))
+    for k in range(0, x.shape[1], 2):
+        for odd in (1, 0):  # products of bf16 are exact in float32
+            total = total + x[:, k + odd, None] * matrix[k + odd]
+    total = act(total if residual is None else total + widen(residual), relu)
+    written = out.reshape(pixels, out_pixel)
+    columns = (block[:, None] + np.arange(16)).ravel()
+    assert (written[:, columns] == (total if float_out else narrow(total))).all()
+    assert (np.delete(written, columns, axis=1) == before).all()
+
+
+@every_isa
+@given(rng=seeds, pairs=st.integers(1, 20), panels=st.integers(1, 4), pixels=st.integers(1, 40))
+def test_bf16_gemm_bits_do_not_depend_on_the_position(isa, rng, pairs, panels, pixels):
+    depth = 2 * pairs
+    a, w = narrow(normal(rng, pixels * depth)), narrow(normal(rng, 16 * panels, 1, depth))
+    whole, one = np.empty(pixels * 16 * panels, np.float32), np.empty(16 * panels, np.float32)
+    block = np.arange(panels) * 16
+    run_gemm(isa, a, 0, depth, [0], w, None, None, block, 16 * panels, whole, pixels, False)
+    for pixel in range(pixels):
+        run_gemm(isa, a, pixel * depth, depth, [0], w, None, None, block, 16 * panels, one, 1, False)
+        assert (one == whole[pixel * 16 * panels : (pixel + 1) * 16 * panels]).all()
+
+
+def test_bf16_gemm_refuses_an_odd_depth_and_mixed_types():
+    a, w = np.zeros(64, np.uint16), np.zeros((16, 1, 8), np.uint16)
+    with pytest.raises(ValueError, match="even depth"):
+        _ops.gemm(a, 0, 8, np.zeros(1, np.intp), 7, _ops.pack_gemm(w), None, None, 0,
+                  np.zeros(16, np.float32), 16, np.zeros(1, np.intp), 1)  # fmt: skip
+    with pytest.raises(TypeError, match="uint16"):
+        run_gemm("generic", a, 0, 8, [0], w.astype(np.float32), None, None, [0], 16, a, 1, False)
+    with pytest.raises(TypeError, match="float32"):
+        _ops.fwht(np.zeros((1, 16), np.uint16))
+
+
+@every_isa
+@given(
+    rng=seeds, width=st.integers(1, 75), channels=channel_counts, above=st.booleans(), below=st.booleans(),
+    with_add=st.booleans(), relu=st.booleans(),
+)  # fmt: skip
+def test_bf16_depthwise_rounds_the_float32_result(isa, rng, width, channels, above, below, with_add, relu):
+    rows = [narrow(normal(rng, width, channels)) for _ in range(3)]
+    rows[0], rows[2] = rows[0] if above else None, rows[2] if below else None
+    weight, bias = normal(rng, 3, 3, channels), normal(rng, channels)
+    add = narrow(normal(rng, width, channels)) if with_add else None
+    expected = np.empty((width, channels), np.float32)
+    wide = [None if x is None else widen(x) for x in (*rows, add)]
+    _ops.depthwise(*wide[:3], weight, bias, wide[3], expected, relu, isa=isa)
+    out = add if with_add else np.empty((width, channels), np.uint16)
+    _ops.depthwise(*rows, weight, bias, add, out, relu, isa=isa)
+    assert (out == narrow(expected)).all()
+
+
+@every_isa
+@given(**tile_cases, in_place=st.booleans(), separable=st.booleans())
+def test_bf16_wht_tiles_round_the_float32_result(
+    isa, rng, T, missing_rows, width, channels, with_threshold, in_place, separable
+):
+    x = narrow(normal(rng, max(1, T - missing_rows), width, channels))
+    shapes = [(T, channels)] * 2 if separable else [(T, T, channels)]
+    arguments = []
+    for shape in shapes:
+        arguments.append(normal(rng, *shape) / np.float32(T))
+        arguments.append(np.abs(normal(rng, *shape)) if with_threshold else None)
+    run = _ops.wht_tiles_separable if separable else _ops.wht_tiles
+    expected = np.empty(x.shape, np.float32)
+    run(widen(x), expected, *arguments, isa=isa)
+    out = x if in_place else np.empty_like(x)
+    run(x, out, *arguments, isa=isa)
+    assert (out == narrow(expected)).all()
+
+
+@every_isa
+@given(rng=seeds, n=st.integers(0, 70), in_place=st.booleans())
+def test_bf16_elementwise_kernels_round_the_float32_result(isa, rng, n, in_place):
+    x, y = narrow(normal(rng, n)), narrow(normal(rng, n))
+    runs = {
+        "relu": lambda a, b, out: _ops.relu(a, out, isa=isa),
+        "add": lambda a, b, out: _ops.add(a, b, out, isa=isa),
+        "soft_clamp": lambda a, b, out: _ops.soft_clamp(a, out, 3.0, isa=isa),
+    }
+    for name, run in runs.items():
+        expected = np.empty(n, np.float32)
+        run(widen(x), widen(y), expected)
+        first = x.copy()
+        out = first if in_place else np.empty_like(x)
+        run(first, y, out)
+        assert (out == narrow(expected)).all(), name
+
+
+@every_isa
+@given(rng=seeds, pixels=st.integers(1, 20), channels=channel_counts, relu=st.booleans())
+def test_bf16_scale_shift_rounds_the_float32_result(isa, rng, pixels, channels, relu):
+    x, scale, shift = normal(rng, pixels, channels), normal(rng, channels), normal(rng, channels)
+    expected, out = np.empty_like(x), np.empty(x.shape, np.uint16)
+    _ops.scale_shift(x, scale, shift, expected, relu, isa=isa)
+    _ops.scale_shift(x, scale, shift, out, relu, isa=isa)
+    assert (out == narrow(expected)).all()
+
+
+@every_isa
+@given(rng=seeds, n=st.integers(0, 70))
+def test_floats_become_the_nearest_bf16(isa, rng, n):
+    bits = rng.integers(0, 2**32, n, np.uint64).astype(np.uint32)
+    x = np.where((bits >> 23 & 0xFF) == 0, 0, bits).astype(np.uint32).view(np.float32)  # nothing below 2^-126
+    out = np.empty(n, np.uint16)
+    _ops.from_floats(x, out, isa=isa)
+    nan = np.isnan(x)
+    assert (out[~nan] == narrow(x[~nan])).all()
+    assert np.isnan(widen(out[nan])).all()
+
+
+@every_isa
+def test_bf16_ties_go_to_even_and_large_numbers_to_infinity(isa):
+    x = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 3.4028234e38, -np.inf, 0.0, -0.0], np.float32)
+    out = np.empty(len(x), np.uint16)
+    _ops.from_floats(x, out, isa=isa)
+    wanted = np.array([1, 1 + 2**-6, -1, np.inf, -np.inf, 0.0, -0.0], np.float32)
+    assert out.tolist() == (wanted.view(np.uint32) >> 16).tolist()
+
+
+@every_isa
+@given(rng=seeds, pixels=st.integers(1, 40), channels=st.integers(1, 64))
+def test_split_values_add_up_to_16_bits(isa, rng, pixels, channels):
+    x = rng.random((pixels, channels), np.float32)
+    store = np.full(pixels * 2 * channels + 40, 77, np.uint16)
+    out = store[: pixels * 2 * channels].reshape(pixels, 2 * channels)
+    _ops.split(x, out, isa=isa)
+    upper, lower = widen(out[:, :channels].copy()), widen(out[:, channels:].copy())
+    assert (out[:, :channels] == narrow(x)).all()
+    assert (out[:, channels:] == narrow(x - upper)).all()
+    assert np.abs(upper.astype(np.float64) + lower - x).max() <= 2**-17
+    assert (store[pixels * 2 * channels :] == 77).all()
+
+
 # --- pictures -------------------------------------------------------------------------------
 
 FULL = {np.uint8: 255, np.uint16: 65535, np.float32: 1}
