@@ -12,29 +12,22 @@
 
 typedef void gemm_kernel(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels);
 
-static ZN_INLINE void butterfly(vf *a, vf *b)
-{
-    vf sum = v_add(*a, *b);
-    *b = v_sub(*a, *b);
-    *a = sum;
-}
-
 static ZN_INLINE void wht_4(vf *v)
 {
-    butterfly(v, v + 1);
-    butterfly(v + 2, v + 3);
-    butterfly(v, v + 2);
-    butterfly(v + 1, v + 3);
+    v_butterfly(v, v + 1);
+    v_butterfly(v + 2, v + 3);
+    v_butterfly(v, v + 2);
+    v_butterfly(v + 1, v + 3);
 }
 
 static ZN_INLINE void wht_8(vf *v)
 {
     wht_4(v);
     wht_4(v + 4);
-    butterfly(v, v + 4);
-    butterfly(v + 1, v + 5);
-    butterfly(v + 2, v + 6);
-    butterfly(v + 3, v + 7);
+    v_butterfly(v, v + 4);
+    v_butterfly(v + 1, v + 5);
+    v_butterfly(v + 2, v + 6);
+    v_butterfly(v + 3, v + 7);
 }
 
 static ZN_INLINE void wht_16(vf *v)
@@ -42,7 +35,7 @@ static ZN_INLINE void wht_16(vf *v)
     wht_8(v);
     wht_8(v + 8);
     for (int i = 0; i < 8; i++)
-        butterfly(v + i, v + i + 8);
+        v_butterfly(v + i, v + i + 8);
 }
 
 static ZN_INLINE void wht(const int T, vf *v)
@@ -178,7 +171,7 @@ static ZN_INLINE void fwht_pass(const int radix, float *x, ptrdiff_t n, ptrdiff_
             else if (radix == 4)
                 wht_4(v);
             else
-                butterfly(v, v + 1);
+                v_butterfly(v, v + 1);
             for (int j = 0; j < radix; j++)
                 v_store(x + i + j * h, v[j]);
         }

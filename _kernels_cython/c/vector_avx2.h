@@ -59,6 +59,13 @@ static inline vf v_dot_bf16(vf a, vf b, vf c)
                  _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)), c);
 }
 
+static inline void v_butterfly(vf *a, vf *b)
+{
+    const vf sum = v_add(*a, *b);
+    *b = _mm256_fnmadd_ps(*b, v_set1(1), *a);
+    *a = sum;
+}
+
 static inline vf v_hadamard(vf a)
 {
     const __m256 sign1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);

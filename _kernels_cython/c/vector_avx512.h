@@ -69,6 +69,13 @@ static inline vf v_dot_bf16(vf a, vf b, vf c)
 }
 #endif
 
+static inline void v_butterfly(vf *a, vf *b)
+{
+    const vf sum = v_add(*a, *b);
+    *b = _mm512_fnmadd_ps(*b, v_set1(1), *a);
+    *a = sum;
+}
+
 static inline vf v_hadamard(vf a)
 {
     vf b = _mm512_permute_ps(a, 0xB1);

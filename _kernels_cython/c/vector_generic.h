@@ -117,6 +117,15 @@ static inline vf v_dot_bf16(vf a, vf b, vf c)
     return v_fma(a0, b0, v_fma(a1, b1, c));
 }
 
+/* a + b and a - b in place of a and b. Wider levels subtract by a fused multiply-add, which gives
+ * the same bits and, on CPUs that add and multiply in different units, keeps both busy. */
+static inline void v_butterfly(vf *a, vf *b)
+{
+    const vf sum = v_add(*a, *b);
+    *b = v_sub(*a, *b);
+    *a = sum;
+}
+
 /* In-register stages of a Walsh-Hadamard transform: lane i meets lane i ^ h for h = 1 .. VL / 2. */
 static inline vf v_hadamard(vf a)
 {
