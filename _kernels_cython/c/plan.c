@@ -9,6 +9,7 @@ typedef struct work {
     const zn_kernels *k, *float_kernels; /* of one level; the same where values are floats */
     char *arena, *scratch;
     const zn_picture *in, *out;
+    zn_team *team;
     int thread, threads;
 } work;
 
@@ -241,37 +242,64 @@ static void step_spectral(const work *w, const zn_step *s)
     }
 }
 
+/* Hidden rows [from, to) of a Zenith block, row `from` of plane 0 to `out`. */
+static void compress(const work *w, const zn_step *s, int from, int to, char *out)
+{
+    const int whole = joined(&s->in, s->width);
+    const ptrdiff_t line_bytes = bytes(w, (ptrdiff_t)s->width * ZN_BLOCK);
+    for (int y = from; y < to;) {
+        const int rows = whole ? to - y : 1;
+        multiply(w, s->products, s->product_count, row_of(w, &s->in, y), s->in.pixel, NULL, 0,
+                 out + (y - from) * line_bytes, 0, ZN_BLOCK, rows * s->width, 1);
+        y += rows;
+    }
+}
+
 /* One Zenith block over the rows [begin, end). Hidden rows live in planes of 16 channels:
  * `u` holds rows y0 - 1 .. y0 + band of each, `e` rows y0 .. y0 + band - 1. The last two rows of a
- * band are the first two of the next, so that within a thread none is computed twice. */
+ * band are the first two of the next, so that within a thread none is computed twice.
+ *
+ * A block may write where it reads. The hidden rows just outside of a thread's share are then
+ * computed before anything is written; the lower one waits in one more row of each plane. */
 static void step_mix(const work *w, const zn_step *s)
 {
     const zn_mix *m = s->mix;
     const zn_kernels *k = w->k;
     const int width = s->width, halo = m->eyes ? 1 : 0, T = m->tile;
     const ptrdiff_t line = (ptrdiff_t)width * ZN_BLOCK, line_bytes = bytes(w, line);
-    const ptrdiff_t u_plane = (m->band + 2 * halo) * line_bytes, e_plane = m->band * line_bytes;
+    const ptrdiff_t u_plane = (m->band + 3 * halo) * line_bytes, e_plane = m->band * line_bytes;
     char *const u = w->scratch, *const e = u + m->planes * u_plane;
-    const int in_joined = joined(&s->in, width);
+    char *const first = u + halo * line_bytes; /* row y0 of plane 0 */
+    char *const waiting = u + (m->band + 2) * line_bytes;
     const int out_joined = joined(&s->out, width) && joined(&s->residual, width);
     int begin, end, known;
 
     share_rows(w, s, T ? T : 1, &begin, &end);
     known = max_int(begin - halo, 0); /* hidden rows before this one are there */
+    const int in_place = halo && s->in.at == s->out.at && w->threads > 1;
+    if (in_place) {
+        if (begin < end) {
+            compress(w, s, known, begin, first + (known - begin) * line_bytes);
+            known = begin;
+            if (end < s->rows)
+                compress(w, s, end, end + 1, waiting);
+        }
+        zn_team_barrier(w->team);
+    }
     for (int y0 = begin; y0 < end; y0 += m->band) {
         const int y1 = min_int(y0 + m->band, end);
         const int need = min_int(y1 + halo, s->rows);
-        char *const first = u + halo * line_bytes; /* row y0 of plane 0 */
+        const int wanted = in_place ? min_int(need, end) : need;
 
         if (y0 > begin && halo)
             for (int g = 0; g < m->planes; g++)
                 memmove(u + g * u_plane, u + g * u_plane + m->band * line_bytes, (size_t)(2 * line_bytes));
-        while (known < need) {
-            const int rows = in_joined ? need - known : 1;
-            multiply(w, s->products, s->product_count, row_of(w, &s->in, known), s->in.pixel, NULL, 0,
-                     first + (known - y0) * line_bytes, 0, ZN_BLOCK, rows * width, 1);
-            known += rows;
-        }
+        compress(w, s, known, wanted, first + (known - y0) * line_bytes);
+        known = wanted;
+        if (wanted < need)
+            for (int g = 0; g < m->planes; g++)
+                memcpy(first + g * u_plane + (end - y0) * line_bytes, waiting + g * u_plane,
+                       (size_t)line_bytes);
         for (int g = 0; g < m->planes; g++) {
             const char *u_g = first + g * u_plane;
             char *e_g = e + g * e_plane;
@@ -418,7 +446,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
         .k = r->plan->kernels, .float_kernels = r->plan->float_kernels,
         .arena = r->arena,
         .scratch = r->arena + r->plan->scratch + thread * r->plan->scratch_bytes,
-        .in = r->in, .out = r->out, .thread = thread, .threads = threads,
+        .in = r->in, .out = r->out, .team = team, .thread = thread, .threads = threads,
     };
     if (r->times && thread == 0)
         r->times[0] = zn_now();

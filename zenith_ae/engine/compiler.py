@@ -323,10 +323,12 @@ class _Lowering:
         next_layer, relu = i + 1, False
         if next_layer < len(self.layers) and isinstance(self.layers[next_layer], spec.Relu):
             next_layer, relu = next_layer + 1, True
-        out = self.activation(x.height, x.width, layer.channels)
+        # In place, unless a skip needs the input later: half the memory, and less of it to move.
+        keep = any(x is kept for kept in self.kept.values())
+        out = self.activation(x.height, x.width, layer.channels) if keep else x
         band = self.band(layer, x)
         mix = self.products.mix(i, layer, band)
-        halo = 2 if layer.eyes else 0
+        halo = 3 if layer.eyes else 0
         u_plane, e_plane = (band + halo) * x.width * BLOCK, band * x.width * BLOCK
         name = f"ZenithBlock {layer.channels}/{layer.hidden}" + (" WHT" if layer.tile else "")
         step = Step(
