@@ -17,7 +17,7 @@ static ZN_INLINE void STORED(gemm_micro)(const int rows, const int panels, const
     const ptrdiff_t a_pixel = g->a_pixel;
     const VALUE *a = (const VALUE *)g->a + pixel * a_pixel;
     const float *b = (const float *)g->b + panel * panel_size; /* words as bits of floats */
-    vf sum[GEMM_ROWS][GEMM_VECTORS];
+    vf sum[GEMM_ROWS][GEMM_WIDEST];
 
     ZN_UNROLL
     for (int v = 0; v < vectors; v++) {
@@ -29,7 +29,7 @@ static ZN_INLINE void STORED(gemm_micro)(const int rows, const int panels, const
     for (int s = 0; s < g->segments; s++) {
         const VALUE *in = a + g->segment[s];
         for (ptrdiff_t k = 0; k < words; k++) {
-            vf column[GEMM_VECTORS];
+            vf column[GEMM_WIDEST];
             ZN_UNROLL
             for (int v = 0; v < vectors; v++)
                 column[v] = v_load(b + v * VL / ZN_BLOCK * panel_size + v * VL % ZN_BLOCK);
@@ -102,6 +102,32 @@ GEMM_KERNEL(14)
 #endif
 #undef GEMM_KERNEL
 
+#ifdef GEMM_TRIO_ROWS
+#define GEMM_TRIO(ROWS) \
+    static void STORED(gemm_trio_##ROWS)(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels) \
+    { \
+        (void)panels; \
+        STORED(gemm_micro)(ROWS, 3, g, pixel, panel); \
+    }
+
+GEMM_TRIO(1)
+GEMM_TRIO(2)
+GEMM_TRIO(3)
+GEMM_TRIO(4)
+GEMM_TRIO(5)
+GEMM_TRIO(6)
+GEMM_TRIO(7)
+GEMM_TRIO(8)
+GEMM_TRIO(9)
+#undef GEMM_TRIO
+
+static gemm_kernel *const STORED(gemm_trios)[GEMM_TRIO_ROWS + 1] = {
+    NULL, STORED(gemm_trio_1), STORED(gemm_trio_2), STORED(gemm_trio_3), STORED(gemm_trio_4),
+    STORED(gemm_trio_5), STORED(gemm_trio_6), STORED(gemm_trio_7), STORED(gemm_trio_8),
+    STORED(gemm_trio_9),
+};
+#endif
+
 static gemm_kernel *const STORED(gemm_kernels)[] = {
     NULL, STORED(gemm_1), STORED(gemm_2),
 #if GEMM_ROWS > 2
@@ -113,6 +139,20 @@ static gemm_kernel *const STORED(gemm_kernels)[] = {
 #endif
 };
 
+/* All pixels [begin, end) of a chunk for the panels from one on. As few micro-kernels as possible,
+ * and those as even as possible: 8 pixels by kernels of up to 6 are 4 + 4, since the latency of few
+ * chains would make 6 + 2 slower. */
+static void STORED(gemm_panels)(gemm_kernel *const *kernels, ptrdiff_t most, const zn_gemm *g,
+                                ptrdiff_t begin, ptrdiff_t end, ptrdiff_t panel, int panels)
+{
+    const ptrdiff_t pixels = end - begin, count = (pixels + most - 1) / most;
+    const ptrdiff_t rows = pixels / count, longer = pixels % count;
+    for (ptrdiff_t i = 0, pixel = begin; i < count; i++) {
+        kernels[rows + (i < longer)](g, pixel, panel, panels);
+        pixel += rows + (i < longer);
+    }
+}
+
 static void STORED(gemm)(const zn_gemm *g)
 {
     const ptrdiff_t all_panels = g->columns / ZN_BLOCK;
@@ -122,19 +162,19 @@ static void STORED(gemm)(const zn_gemm *g)
         chunk = 4 * GEMM_ROWS;
 
     for (ptrdiff_t begin = 0; begin < g->pixels; begin += chunk) {
-        const ptrdiff_t pixels = g->pixels - begin < chunk ? g->pixels - begin : chunk;
-        /* As few micro-kernels as possible, and those as even as possible: 8 pixels by kernels
-         * of up to 6 are 4 + 4, since the latency of few chains would make 6 + 2 slower. */
-        const ptrdiff_t kernels = (pixels + GEMM_ROWS - 1) / GEMM_ROWS;
-        const ptrdiff_t rows = pixels / kernels, longer = pixels % kernels;
-        for (ptrdiff_t panel = 0; panel < all_panels; panel += GEMM_PANELS) {
-            const int panels = all_panels - panel < GEMM_PANELS ? 1 : GEMM_PANELS;
-            ptrdiff_t pixel = begin;
-            for (ptrdiff_t i = 0; i < kernels; i++) {
-                const ptrdiff_t count = rows + (i < longer);
-                STORED(gemm_kernels)[count](g, pixel, panel, panels);
-                pixel += count;
+        const ptrdiff_t end = g->pixels - begin < chunk ? g->pixels : begin + chunk;
+        for (ptrdiff_t panel = 0; panel < all_panels;) {
+            const ptrdiff_t left = all_panels - panel;
+#ifdef GEMM_TRIO_ROWS
+            /* A single panel is the least efficient: the last three go together where they fit. */
+            if (left == 3 && per_pixel <= GEMM_TRIO_WORDS) {
+                STORED(gemm_panels)(STORED(gemm_trios), GEMM_TRIO_ROWS, g, begin, end, panel, 3);
+                break;
             }
+#endif
+            const int panels = left < GEMM_PANELS ? 1 : GEMM_PANELS;
+            STORED(gemm_panels)(STORED(gemm_kernels), GEMM_ROWS, g, begin, end, panel, panels);
+            panel += panels;
         }
     }
 }

@@ -6,6 +6,13 @@
 #define GEMM_CHUNK 32768 /* words of `a` per chunk of pixels: a part of L2 */
 #define GEMM_PANELS (GEMM_VECTORS * VL / ZN_BLOCK)
 
+#define GEMM_TRIO_WORDS 128 /* depth up to which three panels fill no more than most of L1 */
+#ifdef GEMM_TRIO_ROWS
+#define GEMM_WIDEST 3
+#else
+#define GEMM_WIDEST GEMM_VECTORS
+#endif
+
 #if GEMM_ROWS > 14
 #error "gemm_kernels lists 14 rows"
 #endif

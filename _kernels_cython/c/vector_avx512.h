@@ -9,6 +9,7 @@
 #define VL 16
 #define GEMM_ROWS 14
 #define GEMM_VECTORS 2
+#define GEMM_TRIO_ROWS 9 /* three panels at a time: 27 sums, three columns and a word */
 
 typedef __m512 vf;
 
