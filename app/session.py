@@ -67,7 +67,7 @@ def common(model: str | None, what: str) -> Callable[[Callable], Callable]:
                      help="Side of the tiles in pixels; 0: no tiles. Never changes the result."),
         click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads. [default: all]"),
         click.option("--precision", type=click.Choice(["auto", "float32", "bf16"]), default="auto",
-                     show_default=True, help="Of the computation; auto is bf16 where the CPU is made for it."),
+                     show_default=True, help="Of the computation; auto is bf16 where it is fast."),
         click.option("--overwrite", is_flag=True, help="Replace existing outputs instead of skipping them."),
         click.option("--dry-run", is_flag=True, help="Only say what would be written."),
         click.option("--json", "as_json", is_flag=True, help="One JSON object a file on standard output."),

@@ -150,7 +150,8 @@ static void step_gemm(const work *w, const zn_step *s)
     int begin, end;
     char *scratch = w->scratch;
     void *const loaded = carve(&scratch, s->load ? bytes(w, s->width * s->in.pixel) : 0);
-    float *const row = carve(&scratch, s->load ? floats(s->width * s->in.pixel) : 0);
+    const int by_row = s->load && w->k != w->float_kernels; /* see load_row */
+    float *const row = carve(&scratch, by_row ? floats(s->width * s->in.pixel) : 0);
     float *const stored = (float *)(void *)scratch;
 
     if (!s->load && !s->store && !s->add_rows && joined(&s->in, s->width) && joined(&s->out, s->width)

@@ -114,9 +114,10 @@ class _Lowering:
         """Values that a product reads a pixel of the picture, and whether they are sums of two bf16.
 
         One bf16 would round 8-bit pictures. A denoiser would take the difference for noise, and
-        leave it in, since it changes the picture as it was.
+        leave it in, since it changes the picture as it was. What a stage reads from the stage before
+        is rounded as it would be without the cut.
         """
-        split = self.packer.bf16 and depth <= SPLIT_DEPTH
+        split = self.packer.bf16 and self.first == 0 and depth <= SPLIT_DEPTH
         return (2 * depth if split else self.packer.whole(depth)), split
 
     def in_product(self) -> int:

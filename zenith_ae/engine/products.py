@@ -106,11 +106,11 @@ class Products:
         shuffle: int,
     ) -> Product:
         """A product from taps and (columns, taps, depth) of weights in torch's order of channels."""
-        key = (*key, shuffle, step.out is None, step.into is None)
         # The row of a picture is one tap. A depth that has to be even also reads a zero channel.
         taken, depth = (1, matrix[0].size) if step.into is None else matrix.shape[1:]
         split = step.split or (step.into is not None and step.into.split)
         whole = 2 * depth if split else self.packer.whole(depth)
+        key = (*key, shuffle, step.out is None, step.into is None, split)
 
         def make() -> tuple[NDArray[Any], Array | None]:
             ordered = columns(step, matrix, shuffle)
