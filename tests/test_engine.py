@@ -494,6 +494,25 @@ def test_nothing_depends_on_what_the_arena_held(name: str, dtype: str) -> None:
         assert np.isfinite(first).all()
 
 
+@every_dtype
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *CUSTOM])
+def test_nothing_is_written_behind_the_arena(name: str, dtype: str, monkeypatch) -> None:
+    weights = custom(*CUSTOM[name]) if name in CUSTOM else random_weights(zoo.build(name))
+    native = native_engine(weights, dtype, threads=2)
+    taken = []
+
+    def take(size: int) -> np.ndarray:
+        raw = np.full(size + 2**16, 0xA5, np.uint8)
+        start = -raw.ctypes.data % 64
+        taken.append((raw, start + size))
+        return raw[start : start + size]
+
+    monkeypatch.setattr(native, "_take", take)
+    for part in weights.config.parts:
+        native.run(part, **inputs(weights.config, part, 30, 43), tile=0)
+    assert taken and all((raw[end:] == 0xA5).all() for raw, end in taken)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_can_run() -> None:
     code = """
