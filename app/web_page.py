@@ -1,0 +1,583 @@
+"""The web page: what stands where, and which job of `web_jobs.Workshop` each button starts.
+
+Pictures go in and out as files, so that nothing is converted on the way: what is shown is a preview,
+what is downloaded was written by the command line's writer. Jobs on the models share one queue, one at
+a time; each is also an endpoint with a name (docs/web-ui.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from zenith_ae import __version__
+from zenith_ae.images import READABLE_SUFFIXES
+from zenith_ae.latents import SUFFIX
+
+from .web_jobs import BatchState, Result, Workshop, shipped_models
+
+__all__ = ["CSS", "HEAD", "build", "theme"]
+
+PICTURES = ["image", *sorted(READABLE_SUFFIXES)]
+DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
+PRIVATE: dict[str, Any] = {"api_visibility": "private"}
+
+HEAD = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+
+CSS = """
+.gradio-container { max-width: 1240px !important; margin: 0 auto !important; }
+#head { align-items: center; flex-wrap: nowrap; }
+#head h1 { margin: 0; font-size: 1.5rem; letter-spacing: -.01em; }
+#head p { margin: 2px 0 0; color: var(--body-text-color-subdued); }
+#mode { max-width: 3rem; min-width: 3rem; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(118px, 1fr)); gap: 8px; margin: 2px 0; }
+.facts div { border: 1px solid var(--border-color-primary); border-radius: 10px; padding: 8px 12px;
+    background: var(--block-background-fill); min-width: 0; }
+.facts dt { font-size: .75rem; color: var(--body-text-color-subdued); margin: 0; }
+.facts dd { font-size: 1.02rem; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
+.facts small { font-weight: 400; color: var(--body-text-color-subdued); }
+.note { color: var(--body-text-color-subdued); font-size: .9rem; margin: 4px 0; overflow-wrap: anywhere; }
+.wait { border: 2px dashed var(--border-color-primary); border-radius: 12px; padding: 64px 24px; text-align: center;
+    color: var(--body-text-color-subdued); }
+.wait b { display: block; font-size: 1.1rem; color: var(--body-text-color); margin-bottom: 4px; }
+.bar { width: 100%; height: 12px; accent-color: var(--color-accent); }
+.failed { border-left: 3px solid #d97706; padding: 4px 12px; margin: 8px 0; overflow-wrap: anywhere; }
+.failed ul { margin: 4px 0 0; padding-left: 18px; }
+.scroll { overflow-x: auto; }
+table.models { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+table.models th, table.models td { padding: 6px 10px; text-align: right; white-space: nowrap;
+    border-bottom: 1px solid var(--border-color-primary); }
+table.models th:first-child, table.models td:first-child, table.models th:nth-child(2),
+table.models td:nth-child(2) { text-align: left; }
+.examples .gallery { gap: 8px; }
+footer { opacity: .7; }
+@media (max-width: 640px) {
+    .gradio-container main { padding: 8px !important; }
+    .facts { grid-template-columns: repeat(2, 1fr); }
+    .wait { padding: 32px 16px; }
+}
+"""
+
+_TOGGLE = "() => { document.body.classList.toggle('dark'); }"
+
+
+def theme() -> gr.themes.Base:
+    """Fonts of the reader's own system: nothing is fetched from anywhere."""
+    return gr.themes.Soft(
+        primary_hue="orange",
+        secondary_hue="orange",
+        neutral_hue="slate",
+        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
+        font_mono=["ui-monospace", "Menlo", "Consolas", "monospace"],
+    )
+
+
+def build(workshop: Workshop, examples: Sequence[Path]) -> gr.Blocks:
+    """The page. ``examples`` are picture files that a click loads."""
+    with gr.Blocks(title="zenith-ae", analytics_enabled=False, delete_cache=(3600, 6 * 3600)) as page:
+        with gr.Row(elem_id="head"):
+            gr.HTML(
+                "<h1>zenith-ae</h1><p>Cleans noisy pictures and packs pictures into latents. "
+                "Everything stays on the computer that runs this page.</p>"
+            )
+            mode = gr.Button("◐", elem_id="mode", size="sm", variant="secondary")
+        mode.click(None, js=_TOGGLE, **PRIVATE)
+        with gr.Tabs(elem_id="tabs"):
+            with gr.Tab("Denoise", id="denoise"):
+                _denoise_tab(workshop, examples)
+            with gr.Tab("Latents", id="latents"):
+                _latents_tab(workshop, examples)
+            with gr.Tab("Batch", id="batch"):
+                _batch_tab(page, workshop)
+            with gr.Tab("Compare", id="compare"):
+                _compare_tab(workshop, examples)
+        gr.HTML(f"<p class=note>zenith-ae {__version__}</p>")
+        _endpoints(workshop)
+    page.queue(max_size=64, default_concurrency_limit=2)
+    return page
+
+
+def _safely(workshop: Workshop, work: Callable) -> Callable:
+    """``work`` whose every failure is one line on the page, and the same for an endpoint."""
+
+    def complain(error: Exception) -> gr.Error:
+        return gr.Error(html.escape(workshop.describe(error)), duration=None, title="That did not work",
+                        print_exception=False)  # fmt: skip
+
+    @functools.wraps(work)
+    def run(*values: Any) -> Any:
+        try:
+            return work(*values)
+        except Exception as error:
+            raise complain(error) from None
+
+    @functools.wraps(work)
+    def stream(*values: Any) -> Iterator[Any]:
+        try:
+            yield from work(*values)
+        except Exception as error:
+            raise complain(error) from None
+
+    return stream if inspect.isgeneratorfunction(work) else run
+
+
+def _drop(label: str, kinds: list[str] | None, many: bool = False, height: int = 150) -> gr.File:
+    count = "multiple" if many else "single"
+    return gr.File(label=label, file_count=count, file_types=kinds, height=height, type="filepath")
+
+
+def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, label: str) -> None:
+    """Thumbnails; a click gives the target a copy of that file."""
+    if not examples:
+        return
+
+    def take(index: int) -> str:
+        source = examples[int(index) % len(examples)]
+        return str(shutil.copy(source, workshop.new_folder() / source.name))
+
+    data = gr.Dataset(label=label, components=[gr.Image(visible=False, type="filepath")], type="index",
+                      samples=[[str(e)] for e in examples], elem_classes="examples")  # fmt: skip
+    data.click(_safely(workshop, take), data, target, show_progress="hidden", **PRIVATE)
+
+
+def _noise_controls() -> tuple[gr.Checkbox, gr.Slider, gr.Slider, gr.Dropdown]:
+    auto = gr.Checkbox(True, label="Find the noise level by itself",
+                       info="Looks at every part of the picture. Switch off to choose the level.")  # fmt: skip
+    sigma = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
+                      info="Low light by hand: 5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
+    strength = gr.Slider(0, 1, 1, step=0.05, label="Strength",
+                         info="How much of the noise goes: 1 all of it, 0.7 leaves some grain.")  # fmt: skip
+    names = shipped_models("denoiser")
+    with gr.Accordion("Model", open=False):
+        model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model", show_label=False)
+    auto.change(lambda on: gr.Slider(visible=not on), auto, sigma, show_progress="hidden", **PRIVATE)
+    return auto, sigma, strength, model
+
+
+# ---- Denoise ----------------------------------------------------------------------------------------
+
+
+def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            file = _drop("A picture", PICTURES)
+            _examples(workshop, examples, file, "Or try one of these")
+            auto, sigma, strength, model = _noise_controls()
+            go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go")
+        with gr.Column(scale=7, min_width=300):
+            wait = gr.HTML(_wait("Your picture appears here", "Drop one on the left, or click an example."))
+            slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
+                                    buttons=["fullscreen"], elem_id="denoise-slider")  # fmt: skip
+            facts = gr.HTML(elem_id="denoise-facts")
+            get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="denoise-get")
+            with gr.Accordion("What was removed", visible=False, open=True) as more:
+                removed = gr.Image(show_label=False, buttons=["fullscreen"], interactive=False,
+                                   elem_id="denoise-removed")  # fmt: skip
+                removed_note = gr.HTML()
+    outputs = [wait, slider, facts, get, more, removed, removed_note]
+
+    def show(file: str | None, model: str, auto: bool, sigma: float) -> list[Any]:
+        hidden = [gr.DownloadButton(visible=False), gr.Accordion(visible=False), None, ""]
+        if not file:
+            return [gr.HTML(visible=True), gr.ImageSlider(value=None, visible=False), "", *hidden, sigma]
+        result = workshop.inspect(file, model)
+        before = result.files["before"]
+        level = result.facts.get("sigma", sigma)
+        slider = gr.ImageSlider(value=(before, before), visible=True)
+        found = _facts(_what(result.facts), _noise_fact(result.facts))
+        level = min(100.0, max(0.0, round(level * 2) / 2)) if auto else sigma
+        return [gr.HTML(visible=False), slider, found, *hidden, level]
+
+    def run(file: str | None, model: str, auto: bool, sigma: float, strength: float) -> list[Any]:
+        result = workshop.denoise(file, model, None if auto else sigma, strength)
+        facts, files = result.facts, result.files
+        note = (
+            f"The difference, amplified {facts['gain']} times; middle grey is unchanged. "
+            "Edges or texture in it would be detail that was lost."
+        )
+        return [
+            gr.HTML(visible=False),
+            gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
+            _facts(_what(facts), _noise_fact(facts), _time(facts), _speed(facts)) + _notes(facts),
+            _download(facts, files["picture"]),
+            gr.Accordion(visible=True),
+            files["removed"],
+            f"<p class=note>{note}</p>",
+        ]
+
+    file.change(_safely(workshop, show), [file, model, auto, sigma], [*outputs, sigma],
+                show_progress_on=facts, **DEVICE, **PRIVATE)  # fmt: skip
+    go.click(_safely(workshop, run), [file, model, auto, sigma, strength], outputs, scroll_to_output=True,
+             show_progress_on=[slider], **DEVICE, **PRIVATE)  # fmt: skip
+
+
+# ---- Latents ----------------------------------------------------------------------------------------
+
+
+def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
+    names = shipped_models("autoencoder")
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            file = _drop("A picture, or a latent file", [*PICTURES, SUFFIX.rpartition(".")[1] + "safetensors"])
+            _examples(workshop, examples, file, "Or try one of these")
+            model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model",
+                                info="For pictures. A latent file names its own model.")  # fmt: skip
+            dtype = gr.Radio([("16 bit", "fp16"), ("32 bit", "fp32")], value="fp16", label="Numbers in the file",
+                             info="16 bit halves the file and looks the same.")  # fmt: skip
+            go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go")
+        with gr.Column(scale=7, min_width=300):
+            wait = gr.HTML(_wait("A picture becomes latents and comes back",
+                                 "Drop a picture, or a .latent.safetensors file to decode."))  # fmt: skip
+            slider = gr.ImageSlider(label="Original and decoded", type="filepath", visible=False,
+                                    max_height=480, buttons=["fullscreen"], elem_id="latents-slider")  # fmt: skip
+            decoded = gr.Image(label="Decoded", visible=False, buttons=["fullscreen"], interactive=False,
+                               elem_id="latents-decoded", height=480)  # fmt: skip
+            facts = gr.HTML(elem_id="latents-facts")
+            with gr.Row():
+                get_latents = gr.DownloadButton("Latents", visible=False, variant="primary",
+                                                elem_id="latents-get", min_width=200)  # fmt: skip
+                get = gr.DownloadButton("Picture", visible=False, elem_id="latents-picture", min_width=200)
+            with gr.Accordion("Latent channels", visible=False, open=True) as grid:
+                channels = gr.Image(show_label=False, buttons=["fullscreen"], interactive=False,
+                                    elem_id="latents-channels")  # fmt: skip
+                grid_note = gr.HTML()
+            with gr.Accordion("Difference", visible=False, open=False) as more:
+                difference = gr.Image(show_label=False, buttons=["fullscreen"], interactive=False)
+                more_note = gr.HTML()
+    outputs = [
+        wait, slider, decoded, facts, get_latents, get, grid, channels, grid_note, more, difference, more_note,
+    ]  # fmt: skip
+
+    def run(file: str | None, model: str, dtype: str) -> list[Any]:
+        decode = bool(file) and workshop.is_latent_file(str(file))
+        result = workshop.decode(file) if decode else workshop.roundtrip(file, model, dtype)
+        facts, files = result.facts, result.files
+        shape = facts["latent_shape"]
+        found = [_what(facts), *([] if decode else [_close(facts)]), _size(facts), _time(facts), _speed(facts)]
+        size = f"({_bytes(facts['latent_bytes'])})"
+        grid_note = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
+        latents = files.get("latents")
+        return [
+            gr.HTML(visible=False),
+            gr.ImageSlider(value=None if decode else (files["before"], files["after"]), visible=not decode),
+            gr.Image(value=files["after"] if decode else None, visible=decode),
+            _facts(*found) + _notes(facts),
+            gr.DownloadButton(f"Download latents {size}", value=latents, visible=latents is not None),
+            _download(facts, files["picture"]),
+            gr.Accordion(visible=True),
+            files["channels"],
+            f"<p class=note>{grid_note}</p>",
+            gr.Accordion(visible=not decode),
+            files.get("removed"),
+            "" if decode else f"<p class=note>Original minus decoded, amplified {facts['gain']} times.</p>",
+        ]
+
+    go.click(_safely(workshop, run), [file, model, dtype], outputs, scroll_to_output=True,
+             show_progress_on=[slider, decoded, wait], **DEVICE, **PRIVATE)  # fmt: skip
+
+    def label(file: str | None) -> Any:
+        decode = bool(file) and workshop.is_latent_file(str(file))
+        return gr.Button("Decode" if decode else "Encode and decode")
+
+    file.change(_safely(workshop, label), file, go, show_progress="hidden", **PRIVATE)
+
+
+# ---- Batch ------------------------------------------------------------------------------------------
+
+
+def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
+    running: dict[str, threading.Event] = {}
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            files = _drop("Pictures, or a ZIP of them", None, many=True, height=220)
+            auto, sigma, strength, model = _noise_controls()
+            go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go")
+            stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
+        with gr.Column(scale=7, min_width=300):
+            status = gr.HTML(_wait("Many pictures at once", "You get a ZIP with the same names and formats."),
+                             elem_id="batch-status")  # fmt: skip
+            get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="batch-get")
+            gallery = gr.Gallery(show_label=False, columns=4, visible=False, object_fit="contain", height="auto",
+                                 buttons=["fullscreen"], interactive=False, elem_id="batch-gallery")  # fmt: skip
+
+    def run(
+        files: list[str] | None,
+        model: str,
+        auto: bool,
+        sigma: float,
+        strength: float,
+        request: gr.Request,
+    ) -> Iterator[list[Any]]:
+        flag = running[str(request.session_hash)] = threading.Event()
+        shown = 0
+        for state in workshop.batch(files, model, None if auto else sigma, strength, flag.is_set):
+            new = state.finished or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
+            shown = len(state.thumbnails) if new else shown
+            yield [
+                _batch_status(state),
+                gr.DownloadButton(value=state.archive, visible=bool(state.archive), label=_zip_label(state)),
+                gr.Gallery(value=list(state.thumbnails), visible=shown > 0) if new else gr.skip(),
+                gr.Button(visible=not state.finished),
+                gr.Button(interactive=state.finished),
+            ]
+
+    def cancel(request: gr.Request) -> None:
+        if flag := running.get(str(request.session_hash)):
+            flag.set()
+
+    def leave(request: gr.Request) -> None:
+        if flag := running.pop(str(request.session_hash), None):
+            flag.set()
+
+    outputs = [status, get, gallery, stop, go]
+    job = go.click(_safely(workshop, run), [files, model, auto, sigma, strength], outputs,
+                   show_progress="hidden", **DEVICE, **PRIVATE)  # fmt: skip
+    job.failure(lambda: [gr.Button(visible=False), gr.Button(interactive=True)], None, [stop, go], **PRIVATE)
+    stop.click(cancel, None, None, queue=False, **PRIVATE)
+    page.unload(leave)
+
+
+def _batch_status(state: BatchState) -> str:
+    done, total = state.done, state.total
+    parts = [f'<progress class=bar max="{total}" value="{done}"></progress>']
+    good = done - len(state.failed)
+    rate = state.megapixels / state.seconds if state.seconds > 0 else 0
+    if state.finished:
+        word = "Cancelled" if state.cancelled else "Done"
+        left = total - done
+        text = f"{word}: {good} of {total} pictures in {_seconds(state.seconds)}"
+        parts.append(f"<p><b>{text}</b>{f', {left} not started' if left else ''}</p>")
+    else:
+        rest = state.seconds / done * (total - done) if done else 0
+        text = f"{done} of {total}, now {html.escape(state.current)}"
+        parts.append(f"<p><b>{text}</b>{f', about {_seconds(rest)} to go' if done else ''}</p>")
+    if good:
+        parts.append(f"<p class=note>{rate:.2g} megapixels per second, reading and writing included</p>")
+    if state.left_out:
+        parts.append(f"<p class=note>{state.left_out} other files in the ZIP were left out</p>")
+    if state.failed:
+        lines = "".join(f"<li>{html.escape(text)}</li>" for _, text in state.failed)
+        parts.append(f"<div class=failed><b>{len(state.failed)} failed</b><ul>{lines}</ul></div>")
+    return "".join(parts)
+
+
+def _zip_label(state: BatchState) -> str:
+    size = f" ({_bytes(Path(state.archive).stat().st_size)})" if state.archive else ""
+    return f"Download the ZIP{size}"
+
+
+# ---- Compare ----------------------------------------------------------------------------------------
+
+
+def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
+    import pandas
+
+    names = [*shipped_models("denoiser"), *shipped_models("autoencoder")]
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            file = _drop("A clean picture", PICTURES)
+            _examples(workshop, examples[::-1], file, "Or try one of these")
+            models = gr.CheckboxGroup(names, value=names, label="Models")
+            sigma = gr.Slider(0, 75, 25, step=1, label="Noise to add",
+                              info="Denoisers get the picture with this noise; the others as it is.")  # fmt: skip
+            go = gr.Button("Compare", variant="primary", size="lg", elem_id="compare-go")
+        with gr.Column(scale=7, min_width=300):
+            wait = gr.HTML(_wait("Every model on one picture", "Side by side, with time and quality."))
+            gallery = gr.Gallery(show_label=False, columns=2, visible=False, object_fit="contain", height="auto",
+                                 buttons=["fullscreen"], interactive=False, elem_id="compare-gallery")  # fmt: skip
+            table = gr.HTML(elem_id="compare-table")
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            gr.HTML("<h3>This machine</h3><p class=note>How many megapixels each model does in a second, on "
+                    "512 × 512 pixels. Takes a few seconds.</p>")  # fmt: skip
+            measure = gr.Button("Measure", elem_id="compare-measure")
+        with gr.Column(scale=7, min_width=300):
+            chart = gr.BarPlot(x="model", y="megapixels per second", visible=False, sort="-y", height=300,
+                               x_title=" ", x_label_angle=-20, elem_id="compare-chart", buttons=[])  # fmt: skip
+
+    def run(file: str | None, models: list[str], sigma: float) -> list[Any]:
+        result = workshop.compare(file, models, sigma)
+        rows = {row["model"]: row for row in result.facts["rows"]}
+        shown = []
+        for key, path in result.files.items():
+            if key in rows:
+                caption = f"{key}: {rows[key]['psnr']:.2f} dB, {_seconds(rows[key]['seconds'])}"
+            elif key == "noisy":
+                caption = f"with noise {sigma:g}: {result.facts['noisy_psnr']:.2f} dB"
+            else:
+                caption = "original"
+            shown.append((path, caption))
+        return [gr.HTML(visible=False), gr.Gallery(value=shown, visible=True), _table(result)]
+
+    def bench() -> Any:
+        frame = pandas.DataFrame(workshop.benchmark(), columns=["model", "megapixels per second"])
+        return gr.BarPlot(value=frame, visible=True)
+
+    go.click(_safely(workshop, run), [file, models, sigma], [wait, gallery, table], scroll_to_output=True,
+             show_progress_on=[gallery, wait], **DEVICE, **PRIVATE)  # fmt: skip
+    measure.click(_safely(workshop, bench), None, chart, show_progress_on=measure, **DEVICE, **PRIVATE)
+
+
+def _table(result: Result) -> str:
+    head = "".join(f"<th>{t}</th>" for t in ("Model", "Does", "PSNR, dB", "SSIM", "Time", "Megapixels/s"))
+    rows = "".join(
+        f"<tr><td>{r['model']}</td><td>{r['does']}</td><td>{r['psnr']:.2f}</td><td>{r['ssim']:.4f}</td>"
+        f"<td>{_seconds(r['seconds'])}</td><td>{r['megapixels_per_second']:g}</td></tr>"
+        for r in result.facts["rows"]
+    )
+    note = "Higher PSNR and SSIM are closer to the original."
+    if result.facts["cut"]:
+        note += f" Measured on the middle {result.facts['width']} × {result.facts['height']} pixels."
+    return f"<div class=scroll><table class=models><tr>{head}</tr>{rows}</table></div><p class=note>{note}</p>"
+
+
+# ---- endpoints --------------------------------------------------------------------------------------
+
+
+def _endpoints(workshop: Workshop) -> None:
+    """The API: each endpoint takes files and settings, and gives files and a JSON object of facts."""
+    denoisers, autoencoders = shipped_models("denoiser"), shipped_models("autoencoder")
+    with gr.Row(visible=False):
+        picture = gr.File(label="picture", type="filepath")
+        several = gr.File(label="pictures or ZIP files", file_count="multiple", type="filepath")
+        denoiser = gr.Dropdown(list(denoisers), value=denoisers[0] if denoisers else None, label="model")
+        autoencoder = gr.Dropdown(list(autoencoders), label="model",
+                                  value=autoencoders[0] if autoencoders else None)  # fmt: skip
+        chosen = gr.CheckboxGroup([*denoisers, *autoencoders], value=[*denoisers, *autoencoders], label="models")
+        sigma = gr.Number(-1, minimum=-1, maximum=255, label="noise level, 0 to 255; -1 estimates it")
+        added = gr.Number(25, minimum=0, maximum=255, label="noise to add for denoisers")
+        strength = gr.Number(1, minimum=0, maximum=1, label="strength, 0 to 1")
+        dtype = gr.Radio(["fp16", "fp32"], value="fp16", label="number format of the latents")
+        file, facts = gr.File(label="result"), gr.JSON(label="facts")
+        second = gr.File(label="latents")
+        trigger = gr.Button()
+
+    def denoise(picture: str, model: str, sigma: float = -1, strength: float = 1) -> tuple[str, dict]:
+        """Remove noise; the file keeps its format, size, mode and bit depth."""
+        result = workshop.denoise(picture, model, None if sigma < 0 else sigma, strength)
+        return result.files["picture"], result.facts
+
+    def encode(picture: str, model: str, dtype: str = "fp16") -> tuple[str, dict]:
+        """Encode a picture to a latent file."""
+        result = workshop.encode(picture, model, dtype)
+        return result.files["latents"], result.facts
+
+    def decode(latents: str) -> tuple[str, dict]:
+        """Decode a latent file to a PNG."""
+        result = workshop.decode(latents)
+        return result.files["picture"], result.facts
+
+    def roundtrip(picture: str, model: str, dtype: str = "fp16") -> tuple[str, str, dict]:
+        """Encode and decode; the picture, its latent file, and how close they are."""
+        result = workshop.roundtrip(picture, model, dtype)
+        return result.files["picture"], result.files["latents"], result.facts
+
+    def batch(
+        pictures: list[str], model: str, sigma: float = -1, strength: float = 1
+    ) -> Iterator[tuple[str | None, dict]]:
+        """Denoise many pictures or ZIP files; progress on the way, a ZIP at the end."""
+        for state in workshop.batch(pictures, model, None if sigma < 0 else sigma, strength):
+            report = {k: v for k, v in asdict(state).items() if k not in ("thumbnails", "archive")}
+            yield state.archive, report
+
+    def compare(picture: str, models: list[str], sigma: float = 25) -> dict:
+        """PSNR, SSIM and time of models on one picture."""
+        return workshop.compare(picture, models, sigma).facts
+
+    def benchmark() -> dict[str, float]:
+        """Megapixels per second of every model on this machine."""
+        return dict(workshop.benchmark())
+
+    def models() -> dict[str, list[str]]:
+        """Names of the models."""
+        return {"denoiser": list(denoisers), "autoencoder": list(autoencoders)}
+
+    for work, inputs, outputs in (
+        (denoise, [picture, denoiser, sigma, strength], [file, facts]),
+        (encode, [picture, autoencoder, dtype], [file, facts]),
+        (decode, [picture], [file, facts]),
+        (roundtrip, [picture, autoencoder, dtype], [file, second, facts]),
+        (batch, [several, denoiser, sigma, strength], [file, facts]),
+        (compare, [picture, chosen, added], [facts]),
+        (benchmark, [], [facts]),
+        (models, [], [facts]),
+    ):
+        description = inspect.getdoc(work)
+        trigger.click(_safely(workshop, work), inputs, outputs, api_name=work.__name__,
+                      api_description=description, **DEVICE)  # fmt: skip
+
+
+# ---- words ------------------------------------------------------------------------------------------
+
+
+def _wait(title: str, text: str) -> str:
+    return f"<div class=wait><b>{title}</b>{text}</div>"
+
+
+def _facts(*items: tuple[str, str]) -> str:
+    """Pairs of (what, value as HTML) as small cards."""
+    return "<dl class=facts>" + "".join(f"<div><dt>{a}</dt><dd>{b}</dd></div>" for a, b in items) + "</dl>"
+
+
+def _what(facts: dict[str, Any]) -> tuple[str, str]:
+    kind = f"{facts['format'] or ''} {facts['mode']}, {facts['bits']} bit".strip()
+    return html.escape(facts["name"]), f"{facts['width']} × {facts['height']} <small>{html.escape(kind)}</small>"
+
+
+def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
+    if "sigma" not in facts:
+        return "Noise level", "not known"
+    level = facts["sigma"]
+    bounds = ((2, "hardly any"), (8, "faint"), (20, "visible"), (40, "strong"), (256, "very strong"))
+    words = next(word for bound, word in bounds if level < bound or bound == 256)
+    return "Noise level" + (" found" if facts.get("estimated", True) else ""), f"{level:.1f} <small>{words}</small>"
+
+
+def _time(facts: dict[str, Any]) -> tuple[str, str]:
+    return "Time of the model", _seconds(facts["seconds"])
+
+
+def _speed(facts: dict[str, Any]) -> tuple[str, str]:
+    return "Speed", f"{facts['megapixels_per_second']:.3g} <small>megapixels/s</small>"
+
+
+def _close(facts: dict[str, Any]) -> tuple[str, str]:
+    return "Closeness", f"{facts['psnr']:.2f} dB <small>PSNR, SSIM {facts['ssim']:.3f}</small>"
+
+
+def _size(facts: dict[str, Any]) -> tuple[str, str]:
+    size = _bytes(facts["latent_bytes"])
+    return "Latents", f"{facts['bits_per_pixel']:.3g} <small>bits per pixel, {size}</small>"
+
+
+def _notes(facts: dict[str, Any]) -> str:
+    notes = [*facts.get("notes", [])]
+    if facts.get("shown", 1) < 1:
+        notes.append(f"shown here at {facts['shown']:.0%} of its size; the download has every pixel")
+    return "".join(f"<p class=note>Note: {html.escape(note)}.</p>" for note in notes)
+
+
+def _download(facts: dict[str, Any], path: str) -> gr.DownloadButton:
+    label = f"Download {facts['output']} ({_bytes(facts['output_bytes'])})"
+    return gr.DownloadButton(label, value=path, visible=True)
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _bytes(size: int) -> str:
+    if size >= 2**20:
+        return f"{size / 2**20:.1f} MB"
+    return f"{max(1, round(size / 1024))} KB"
