@@ -93,7 +93,8 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
         from .web_jobs import Workshop
 
         workshop = Workshop(folder, threads, max_upload * 2**20)
-        page = web_page.build(workshop, example_pictures())
+        examples = example_pictures()
+        page = web_page.build(workshop, examples[:2], examples[:0:-1])
         workshop.keep_what_is_there()
         try:
             page.launch(
@@ -130,7 +131,7 @@ def has_desktop() -> bool:
 
 
 def example_pictures() -> list[Path]:
-    """The example pictures of the installation, or of the checkout."""
+    """The example pictures of the installation, or of the checkout: two noisy ones and a clean one."""
     home = Path(__file__).resolve().parents[1]
     for folder in (home / "_examples", home / "examples"):
         found = [folder / name for name in ("cat.png", "coffee.jpg", "cat.clean.png")]

@@ -16,7 +16,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -257,8 +257,8 @@ class Workshop:
                               "with `zenith-ae decode --model`")  # fmt: skip
         autoencoder = self.model(latents.model, "autoencoder")
         if autoencoder.hash != latents.weights:
-            raise LatentError(f"{name}: made by other weights of {latents.model} ({latents.weights[:16]}) than "
-                              f"those here ({autoencoder.hash}); encode the picture again")  # fmt: skip
+            raise LatentError(f"{name}: made by other weights of {latents.model} than those here; encode the "
+                              "picture again, or decode it with `zenith-ae decode --model`")  # fmt: skip
         if len(latents.latents) != 1:
             raise LatentError(f"{name}: holds {len(latents.latents)} pictures; the page decodes one")
         layout = "L" if latents.mode in ("L", "LA") else "RGB"
@@ -316,7 +316,7 @@ class Workshop:
                 "psnr": round(min(psnr(rgb, after), 99.0), 2),
                 "ssim": round(ssim(rgb, after), 4),
                 "seconds": round(seconds, 3),
-                "megapixels_per_second": round(height * width / 1e6 / seconds, 2),
+                "megapixels_per_second": _megapixels(height * width, seconds),
             })  # fmt: skip
         facts: dict[str, Any] = {"name": name, "width": width, "height": height, "rows": rows}
         facts["cut"] = (picture.height, picture.width) != (height, width)
@@ -333,12 +333,12 @@ class Workshop:
         rows = []
         for name in shipped_models("denoiser"):
             model = self.model(name, "denoiser")
-            rows.append((f"{_short(name)} clean", _rate(lambda m=model: m.clean(rgb, "RGB"), rgb, seconds)))
+            rows.append((_short(name), _rate(partial(model.clean, rgb, "RGB"), rgb, seconds)))
         for name in shipped_models("autoencoder"):
             model = self.model(name, "autoencoder")
             z = model.encode(rgb)
-            rows.append((f"{_short(name)} encode", _rate(lambda m=model: m.encode(rgb), rgb, seconds)))
-            rows.append((f"{_short(name)} decode", _rate(lambda m=model, z=z: m.decode(z), rgb, seconds)))
+            rows.append((f"{_short(name)} encode", _rate(partial(model.encode, rgb), rgb, seconds)))
+            rows.append((f"{_short(name)} decode", _rate(partial(model.decode, z), rgb, seconds)))
         return rows
 
     # ---- many pictures --------------------------------------------------------------------------
@@ -401,10 +401,13 @@ class Workshop:
 
     def _sources(self, file: str) -> Iterator[_Source]:
         path, name = self._uploaded(file)
-        if zipfile.is_zipfile(path) and not _is_picture(name):
+        if _is_picture(name) or not zipfile.is_zipfile(path):
+            yield _Source(name, partial(read_picture, path, name))
+            return
+        try:
             yield from _zipped(path, name, self.max_bytes)
-        else:
-            yield _Source(name, lambda: read_picture(path, name))
+        except ImageError as error:
+            yield _Source(name, partial(_fail, error))
 
     # ---- reading and writing --------------------------------------------------------------------
 
@@ -467,8 +470,8 @@ def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:
     for entry in entries:
         inside = safe_name(entry.filename)
         hidden = any(part.startswith((".", "__MACOSX")) for part in inside.split("/"))
-        yield _Source(inside, lambda e=entry, n=inside: _unzip(archive, e, n, max_bytes, left),
-                      wanted=not hidden and _is_picture(inside))  # fmt: skip
+        read = partial(_unzip, archive, entry, inside, max_bytes, left)
+        yield _Source(inside, read, wanted=not hidden and _is_picture(inside))
 
 
 def _unzip(
@@ -485,9 +488,10 @@ def _unzip(
     except Exception as error:  # zlib.error, lzma.LZMAError
         raise ImageError(f"{name}: damaged in the ZIP ({type(error).__name__})") from None
     left[0] -= len(data)
+    if len(data) > max_bytes:
+        raise ImageError(f"{name}: larger than the upload limit of {max_bytes >> 20} MB")
     if len(data) > limit:
-        what = "the ZIP holds more than its limit" if limit < max_bytes else "larger than the upload limit"
-        raise ImageError(f"{name}: {what} of {(max_bytes * ZIP_TIMES if limit < max_bytes else max_bytes) >> 20} MB")
+        raise ImageError(f"{name}: the ZIP holds more than {max_bytes * ZIP_TIMES >> 20} MB; make several")
     return read_picture(data, name)
 
 
@@ -507,6 +511,10 @@ def _check_zip_list(path: Path, name: str) -> None:
     sizes += [int.from_bytes(tail[i + 40 : i + 48], "little") for i in wide]
     if max(sizes, default=0) > ZIP_LIST:
         raise ImageError(f"{name}: the ZIP lists too many files; the limit is {ZIP_ENTRIES}")
+
+
+def _fail(error: Exception) -> Picture:
+    raise error
 
 
 def _is_picture(name: str) -> bool:
@@ -536,8 +544,10 @@ def _clean(
 
 
 def _speed(picture: Picture, seconds: float) -> dict[str, float]:
-    rate = picture.width * picture.height / 1e6 / seconds
-    return {"seconds": round(seconds, 3), "megapixels_per_second": round(rate, 2)}
+    return {
+        "seconds": round(seconds, 3),
+        "megapixels_per_second": _megapixels(picture.width * picture.height, seconds),
+    }
 
 
 def _latent_facts(latents: LatentFile, size: int) -> dict[str, Any]:
@@ -556,7 +566,12 @@ def _rate(run: Callable[[], Any], rgb: NDArray, budget: float) -> float:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
-    return round(rgb.shape[1] * rgb.shape[2] / 1e6 / statistics.median(times), 2)
+    return _megapixels(rgb.shape[1] * rgb.shape[2], statistics.median(times))
+
+
+def _megapixels(pixels: int, seconds: float) -> float:
+    """Megapixels per second, three digits."""
+    return float(f"{pixels / 1e6 / seconds:.3g}")
 
 
 def _short(name: str) -> str:
@@ -636,7 +651,7 @@ def write_channels(z: NDArray, path: Path) -> str:
     columns = min(channels, 8)
     step = max(1, -(-max(height, width) // 192))  # a sheet of 8 columns stays below 1,600 pixels
     z = z[:, ::step, ::step]
-    times = max(1, 96 // max(z.shape[1:]))
+    times = max(1, 192 // max(z.shape[1:]))
     mean, deviation = z.mean((1, 2), keepdims=True), z.std((1, 2), keepdims=True)
     level = np.clip((z - mean) / (2.5 * deviation + 1e-12), -1, 1)[..., None]
     dark, low, high = (np.array(c, np.float32) for c in ((20, 24, 33), (96, 165, 250), (251, 160, 60)))

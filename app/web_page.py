@@ -21,7 +21,6 @@ import gradio as gr
 
 from zenith_ae import __version__
 from zenith_ae.images import READABLE_SUFFIXES
-from zenith_ae.latents import SUFFIX
 
 from .web_jobs import BatchState, Result, Workshop, shipped_models
 
@@ -29,41 +28,64 @@ __all__ = ["CSS", "HEAD", "build", "theme"]
 
 PICTURES = ["image", *sorted(READABLE_SUFFIXES)]
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
+Updates = dict[Any, Any]
+VIEW: dict[str, Any] = {"buttons": ["fullscreen"], "interactive": False}
+GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "elem_classes": "pictures"}
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 
 HEAD = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
 CSS = """
-.gradio-container { max-width: 1240px !important; margin: 0 auto !important; }
+.gradio-container { max-width: 1240px !important; margin: 0 auto !important; width: 100% !important; }
+.gradio-container main, .gradio-container .contain { width: 100%; }
+.gradio-container .html-container { padding: 0 !important; }
 #head { align-items: center; flex-wrap: nowrap; }
 #head h1 { margin: 0; font-size: 1.5rem; letter-spacing: -.01em; }
+#head h1 small { font-size: .8rem; font-weight: 400; color: var(--body-text-color-subdued); }
 #head p { margin: 2px 0 0; color: var(--body-text-color-subdued); }
-#mode { max-width: 3rem; min-width: 3rem; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(118px, 1fr)); gap: 8px; margin: 2px 0; }
+#mode { max-width: 2.75rem; min-width: 2.75rem; font-size: 1.1rem; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); gap: 8px; margin: 0; }
 .facts div { border: 1px solid var(--border-color-primary); border-radius: 10px; padding: 8px 12px;
     background: var(--block-background-fill); min-width: 0; }
-.facts dt { font-size: .75rem; color: var(--body-text-color-subdued); margin: 0; }
+.facts dt { font-size: .75rem; color: var(--body-text-color-subdued); margin: 0; overflow-wrap: anywhere; }
 .facts dd { font-size: 1.02rem; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
-.facts small { font-weight: 400; color: var(--body-text-color-subdued); }
+.facts small { font-weight: 400; color: var(--body-text-color-subdued); font-size: .8rem; }
 .note { color: var(--body-text-color-subdued); font-size: .9rem; margin: 4px 0; overflow-wrap: anywhere; }
-.wait { border: 2px dashed var(--border-color-primary); border-radius: 12px; padding: 64px 24px; text-align: center;
-    color: var(--body-text-color-subdued); }
+.wait { border: 2px dashed var(--border-color-primary); border-radius: 12px; padding: 72px 24px;
+    text-align: center; color: var(--body-text-color-subdued); }
 .wait b { display: block; font-size: 1.1rem; color: var(--body-text-color); margin-bottom: 4px; }
-.bar { width: 100%; height: 12px; accent-color: var(--color-accent); }
+.bar { width: 100%; height: 10px; appearance: none; border: none; border-radius: 5px; overflow: hidden;
+    background: var(--border-color-primary); }
+.bar::-webkit-progress-bar { background: var(--border-color-primary); }
+.bar::-webkit-progress-value { background: var(--color-accent); }
+.bar::-moz-progress-bar { background: var(--color-accent); }
 .failed { border-left: 3px solid #d97706; padding: 4px 12px; margin: 8px 0; overflow-wrap: anywhere; }
+.failed.alone { padding: 16px; margin: 0; background: var(--block-background-fill); border-radius: 6px; }
 .failed ul { margin: 4px 0 0; padding-left: 18px; }
 .scroll { overflow-x: auto; }
-table.models { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-table.models th, table.models td { padding: 6px 10px; text-align: right; white-space: nowrap;
-    border-bottom: 1px solid var(--border-color-primary); }
+table.models { border: none !important; width: 100%; border-collapse: collapse; margin: 0;
+    font-variant-numeric: tabular-nums; }
+table.models tr, table.models th, table.models td { border: none !important; background: none !important; }
+table.models th, table.models td { padding: 7px 10px !important; text-align: right !important;
+    white-space: nowrap; border-bottom: 1px solid var(--border-color-primary) !important; }
 table.models th:first-child, table.models td:first-child, table.models th:nth-child(2),
-table.models td:nth-child(2) { text-align: left; }
-.examples .gallery { gap: 8px; }
+table.models td:nth-child(2) { text-align: left !important; }
+.whole img { width: 100%; height: auto; max-height: none; }
+.pictures .grid-wrap { max-height: none !important; overflow: visible !important; height: auto !important; }
+.pictures .fixed-height { min-height: 0 !important; max-height: none !important; }
+.pictures .grid-container { height: auto !important; }
+.pictures .thumbnail-lg { aspect-ratio: auto !important; height: auto !important; }
+.pictures .thumbnail-lg img { height: auto !important; }
 footer { opacity: .7; }
+footer .divider { display: none !important; }
 @media (max-width: 640px) {
-    .gradio-container main { padding: 8px !important; }
+    .gradio-container main, .gradio-container main.fillable { padding: 12px !important; }
+    .tab-container button { padding: 0 10px !important; font-size: .95rem; }
     .facts { grid-template-columns: repeat(2, 1fr); }
-    .wait { padding: 32px 16px; }
+    .wait { padding: 28px 16px; }
+    #compare-gallery .grid-container { grid-template-columns: 1fr !important; }
+    table.models th, table.models td { padding: 6px 6px !important; font-size: .85rem; }
+    table.models th:nth-child(2), table.models td:nth-child(2) { display: none; }
 }
 """
 
@@ -72,46 +94,61 @@ _TOGGLE = "() => { document.body.classList.toggle('dark'); }"
 
 def theme() -> gr.themes.Base:
     """Fonts of the reader's own system: nothing is fetched from anywhere."""
+    label: dict[str, Any] = {
+        "block_title_background_fill": "none",
+        "block_title_padding": "0",
+        "block_title_text_color": "*body_text_color",
+        "block_title_text_weight": "600",
+        "block_label_background_fill": "*background_fill_primary",
+        "block_label_text_color": "*body_text_color",
+        "block_label_text_weight": "600",
+    }
     return gr.themes.Soft(
         primary_hue="orange",
         secondary_hue="orange",
         neutral_hue="slate",
         font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
         font_mono=["ui-monospace", "Menlo", "Consolas", "monospace"],
+    ).set(
+        **label,
+        **{f"{name}_dark": value for name, value in label.items() if "color" in name or "fill" in name},
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+        checkbox_label_background_fill_selected="*primary_100",
+        checkbox_label_background_fill_selected_dark="*primary_900",
+        checkbox_label_text_color_selected="*body_text_color",
     )
 
 
-def build(workshop: Workshop, examples: Sequence[Path]) -> gr.Blocks:
-    """The page. ``examples`` are picture files that a click loads."""
+def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> gr.Blocks:
+    """The page. ``noisy`` and ``clean`` are pictures that a click loads."""
     with gr.Blocks(title="zenith-ae", analytics_enabled=False, delete_cache=(3600, 6 * 3600)) as page:
         with gr.Row(elem_id="head"):
             gr.HTML(
-                "<h1>zenith-ae</h1><p>Cleans noisy pictures and packs pictures into latents. "
-                "Everything stays on the computer that runs this page.</p>"
+                f"<h1>zenith-ae <small>{__version__}</small></h1>"
+                "<p>Cleans noisy pictures. Everything stays on the computer that runs this page.</p>"
             )
             mode = gr.Button("◐", elem_id="mode", size="sm", variant="secondary")
         mode.click(None, js=_TOGGLE, **PRIVATE)
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Denoise", id="denoise"):
-                _denoise_tab(workshop, examples)
+                _denoise_tab(workshop, noisy)
             with gr.Tab("Latents", id="latents"):
-                _latents_tab(workshop, examples)
+                _latents_tab(workshop, clean)
             with gr.Tab("Batch", id="batch"):
                 _batch_tab(page, workshop)
             with gr.Tab("Compare", id="compare"):
-                _compare_tab(workshop, examples)
-        gr.HTML(f"<p class=note>zenith-ae {__version__}</p>")
+                _compare_tab(workshop, clean[:1])
         _endpoints(workshop)
     page.queue(max_size=64, default_concurrency_limit=2)
     return page
 
 
-def _safely(workshop: Workshop, work: Callable) -> Callable:
-    """``work`` whose every failure is one line on the page, and the same for an endpoint."""
+def _for_api(workshop: Workshop, work: Callable) -> Callable:
+    """``work`` whose every failure is an error of one line for the client."""
 
     def complain(error: Exception) -> gr.Error:
-        return gr.Error(html.escape(workshop.describe(error)), duration=None, title="That did not work",
-                        print_exception=False)  # fmt: skip
+        return gr.Error(workshop.describe(error), print_exception=False)
 
     @functools.wraps(work)
     def run(*values: Any) -> Any:
@@ -126,6 +163,33 @@ def _safely(workshop: Workshop, work: Callable) -> Callable:
             yield from work(*values)
         except Exception as error:
             raise complain(error) from None
+
+    return stream if inspect.isgeneratorfunction(work) else run
+
+
+def _for_page(workshop: Workshop, work: Callable, place: gr.HTML, blank: Callable[[], Updates]) -> Callable:
+    """``work`` whose every failure is one line at ``place``, where the result would be.
+
+    ``blank`` gives the updates that take away what an earlier picture left.
+    """
+
+    def complain(error: Exception) -> Updates:
+        text = html.escape(workshop.describe(error))
+        return blank() | {place: f"<div class='failed alone' role=alert>{text}</div>"}
+
+    @functools.wraps(work)
+    def run(*values: Any) -> Any:
+        try:
+            return work(*values)
+        except Exception as error:
+            return complain(error)
+
+    @functools.wraps(work)
+    def stream(*values: Any) -> Iterator[Any]:
+        try:
+            yield from work(*values)
+        except Exception as error:
+            yield complain(error)
 
     return stream if inspect.isgeneratorfunction(work) else run
 
@@ -146,12 +210,12 @@ def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, lab
 
     data = gr.Dataset(label=label, components=[gr.Image(visible=False, type="filepath")], type="index",
                       samples=[[str(e)] for e in examples], elem_classes="examples")  # fmt: skip
-    data.click(_safely(workshop, take), data, target, show_progress="hidden", **PRIVATE)
+    data.click(take, data, target, show_progress="hidden", **PRIVATE)
 
 
 def _noise_controls() -> tuple[gr.Checkbox, gr.Slider, gr.Slider, gr.Dropdown]:
     auto = gr.Checkbox(True, label="Find the noise level by itself",
-                       info="Looks at every part of the picture. Switch off to choose the level.")  # fmt: skip
+                       info="It looks at every part. Switch off to choose the level.")  # fmt: skip
     sigma = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
                       info="Low light by hand: 5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
     strength = gr.Slider(0, 1, 1, step=0.05, label="Strength",
@@ -171,53 +235,63 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture", PICTURES)
             _examples(workshop, examples, file, "Or try one of these")
-            auto, sigma, strength, model = _noise_controls()
+            auto, level, strength, model = _noise_controls()
             go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go")
         with gr.Column(scale=7, min_width=300):
-            wait = gr.HTML(_wait("Your picture appears here", "Drop one on the left, or click an example."))
+            wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
             slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
                                     buttons=["fullscreen"], elem_id="denoise-slider")  # fmt: skip
             facts = gr.HTML(elem_id="denoise-facts")
             get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="denoise-get")
             with gr.Accordion("What was removed", visible=False, open=True) as more:
-                removed = gr.Image(show_label=False, buttons=["fullscreen"], interactive=False,
-                                   elem_id="denoise-removed")  # fmt: skip
+                removed = gr.Image(show_label=False, **VIEW,
+                                   elem_id="denoise-removed", elem_classes="whole")  # fmt: skip
                 removed_note = gr.HTML()
     outputs = [wait, slider, facts, get, more, removed, removed_note]
 
-    def show(file: str | None, model: str, auto: bool, sigma: float) -> list[Any]:
-        hidden = [gr.DownloadButton(visible=False), gr.Accordion(visible=False), None, ""]
+    def blank() -> Updates:
+        return {
+            wait: gr.HTML(visible=False),
+            slider: gr.ImageSlider(value=None, visible=False),
+            get: gr.DownloadButton(visible=False),
+            more: gr.Accordion(visible=False),
+            removed: None,
+        }
+
+    def show(file: str | None, model: str, auto: bool, sigma: float) -> Updates:
         if not file:
-            return [gr.HTML(visible=True), gr.ImageSlider(value=None, visible=False), "", *hidden, sigma]
+            return blank() | {wait: gr.HTML(visible=True), facts: ""}
         result = workshop.inspect(file, model)
         before = result.files["before"]
-        level = result.facts.get("sigma", sigma)
-        slider = gr.ImageSlider(value=(before, before), visible=True)
-        found = _facts(_what(result.facts), _noise_fact(result.facts))
-        level = min(100.0, max(0.0, round(level * 2) / 2)) if auto else sigma
-        return [gr.HTML(visible=False), slider, found, *hidden, level]
+        updates = blank() | {
+            slider: gr.ImageSlider(value=(before, before), visible=True),
+            facts: _facts(_what(result.facts), _noise_fact(result.facts)),
+        }
+        if auto and "sigma" in result.facts:  # where the slider starts if somebody takes over by hand
+            updates[level] = min(100.0, round(result.facts["sigma"] * 2) / 2)
+        return updates
 
-    def run(file: str | None, model: str, auto: bool, sigma: float, strength: float) -> list[Any]:
+    def run(file: str | None, model: str, auto: bool, sigma: float, strength: float) -> Updates:
         result = workshop.denoise(file, model, None if auto else sigma, strength)
-        facts, files = result.facts, result.files
+        found, files = result.facts, result.files
         note = (
-            f"The difference, amplified {facts['gain']} times; middle grey is unchanged. "
+            f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
             "Edges or texture in it would be detail that was lost."
         )
-        return [
-            gr.HTML(visible=False),
-            gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
-            _facts(_what(facts), _noise_fact(facts), _time(facts), _speed(facts)) + _notes(facts),
-            _download(facts, files["picture"]),
-            gr.Accordion(visible=True),
-            files["removed"],
-            f"<p class=note>{note}</p>",
-        ]
+        return {
+            wait: gr.HTML(visible=False),
+            slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
+            facts: _facts(_what(found), _noise_fact(found), _time(found), _speed(found)) + _notes(found),
+            get: _download(found, files["picture"]),
+            more: gr.Accordion(visible=True),
+            removed: files["removed"],
+            removed_note: f"<p class=note>{note}</p>",
+        }
 
-    file.change(_safely(workshop, show), [file, model, auto, sigma], [*outputs, sigma],
+    file.change(_for_page(workshop, show, facts, blank), [file, model, auto, level], [*outputs, level],
                 show_progress_on=facts, **DEVICE, **PRIVATE)  # fmt: skip
-    go.click(_safely(workshop, run), [file, model, auto, sigma, strength], outputs, scroll_to_output=True,
-             show_progress_on=[slider], **DEVICE, **PRIVATE)  # fmt: skip
+    go.click(_for_page(workshop, run, facts, blank), [file, model, auto, level, strength], outputs,
+             scroll_to_output=True, show_progress_on=[slider], **DEVICE, **PRIVATE)  # fmt: skip
 
 
 # ---- Latents ----------------------------------------------------------------------------------------
@@ -227,19 +301,19 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
     names = shipped_models("autoencoder")
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
-            file = _drop("A picture, or a latent file", [*PICTURES, SUFFIX.rpartition(".")[1] + "safetensors"])
+            file = _drop("A picture, or a latent file", [*PICTURES, ".safetensors"])
             _examples(workshop, examples, file, "Or try one of these")
             model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model",
                                 info="For pictures. A latent file names its own model.")  # fmt: skip
-            dtype = gr.Radio([("16 bit", "fp16"), ("32 bit", "fp32")], value="fp16", label="Numbers in the file",
+            dtype = gr.Radio([("16 bit", "fp16"), ("32 bit", "fp32")], value="fp16", label="Numbers",
                              info="16 bit halves the file and looks the same.")  # fmt: skip
             go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go")
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("A picture becomes latents and comes back",
                                  "Drop a picture, or a .latent.safetensors file to decode."))  # fmt: skip
             slider = gr.ImageSlider(label="Original and decoded", type="filepath", visible=False,
-                                    max_height=480, buttons=["fullscreen"], elem_id="latents-slider")  # fmt: skip
-            decoded = gr.Image(label="Decoded", visible=False, buttons=["fullscreen"], interactive=False,
+                                    buttons=["fullscreen"], elem_id="latents-slider")  # fmt: skip
+            decoded = gr.Image(label="Decoded", visible=False, **VIEW,
                                elem_id="latents-decoded", height=480)  # fmt: skip
             facts = gr.HTML(elem_id="latents-facts")
             with gr.Row():
@@ -247,48 +321,64 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
                                                 elem_id="latents-get", min_width=200)  # fmt: skip
                 get = gr.DownloadButton("Picture", visible=False, elem_id="latents-picture", min_width=200)
             with gr.Accordion("Latent channels", visible=False, open=True) as grid:
-                channels = gr.Image(show_label=False, buttons=["fullscreen"], interactive=False,
-                                    elem_id="latents-channels")  # fmt: skip
+                channels = gr.Image(show_label=False, **VIEW,
+                                    elem_id="latents-channels", elem_classes="whole")  # fmt: skip
                 grid_note = gr.HTML()
             with gr.Accordion("Difference", visible=False, open=False) as more:
-                difference = gr.Image(show_label=False, buttons=["fullscreen"], interactive=False)
+                difference = gr.Image(show_label=False, **VIEW,
+                                      elem_classes="whole")  # fmt: skip
                 more_note = gr.HTML()
-    outputs = [
-        wait, slider, decoded, facts, get_latents, get, grid, channels, grid_note, more, difference, more_note,
-    ]  # fmt: skip
+    outputs = [wait, slider, decoded, facts, get_latents, get]
+    outputs += [grid, channels, grid_note, more, difference, more_note]
 
-    def run(file: str | None, model: str, dtype: str) -> list[Any]:
+    def blank() -> Updates:
+        hidden = {get_latents: gr.DownloadButton(visible=False), get: gr.DownloadButton(visible=False)}
+        return hidden | {
+            wait: gr.HTML(visible=False),
+            slider: gr.ImageSlider(value=None, visible=False),
+            decoded: gr.Image(value=None, visible=False),
+            grid: gr.Accordion(visible=False),
+            more: gr.Accordion(visible=False),
+        }
+
+    def run(file: str | None, model: str, dtype: str) -> Updates:
         decode = bool(file) and workshop.is_latent_file(str(file))
         result = workshop.decode(file) if decode else workshop.roundtrip(file, model, dtype)
-        facts, files = result.facts, result.files
-        shape = facts["latent_shape"]
-        found = [_what(facts), *([] if decode else [_close(facts)]), _size(facts), _time(facts), _speed(facts)]
-        size = f"({_bytes(facts['latent_bytes'])})"
-        grid_note = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
-        latents = files.get("latents")
-        return [
-            gr.HTML(visible=False),
-            gr.ImageSlider(value=None if decode else (files["before"], files["after"]), visible=not decode),
-            gr.Image(value=files["after"] if decode else None, visible=decode),
-            _facts(*found) + _notes(facts),
-            gr.DownloadButton(f"Download latents {size}", value=latents, visible=latents is not None),
-            _download(facts, files["picture"]),
-            gr.Accordion(visible=True),
-            files["channels"],
-            f"<p class=note>{grid_note}</p>",
-            gr.Accordion(visible=not decode),
-            files.get("removed"),
-            "" if decode else f"<p class=note>Original minus decoded, amplified {facts['gain']} times.</p>",
+        found, files = result.facts, result.files
+        cards = [
+            _what(found),
+            *([] if decode else [_close(found)]),
+            _size(found),
+            _time(found),
+            _speed(found),
         ]
+        shape = found["latent_shape"]
+        words = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
+        updates = blank() | {
+            facts: _facts(*cards) + _notes(found),
+            get: _download(found, files["picture"]),
+            grid: gr.Accordion(visible=True),
+            channels: files["channels"],
+            grid_note: f"<p class=note>{words}</p>",
+        }
+        if decode:
+            return updates | {decoded: gr.Image(value=files["after"], visible=True)}
+        name = f"Download latents ({_bytes(found['latent_bytes'])})"
+        return updates | {
+            slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
+            get_latents: gr.DownloadButton(name, value=files["latents"], visible=True),
+            more: gr.Accordion(visible=True),
+            difference: files["removed"],
+            more_note: f"<p class=note>Original minus decoded, amplified {found['gain']} times.</p>",
+        }
 
-    go.click(_safely(workshop, run), [file, model, dtype], outputs, scroll_to_output=True,
+    go.click(_for_page(workshop, run, facts, blank), [file, model, dtype], outputs, scroll_to_output=True,
              show_progress_on=[slider, decoded, wait], **DEVICE, **PRIVATE)  # fmt: skip
 
     def label(file: str | None) -> Any:
-        decode = bool(file) and workshop.is_latent_file(str(file))
-        return gr.Button("Decode" if decode else "Encode and decode")
+        return gr.Button("Decode" if file and workshop.is_latent_file(file) else "Encode and decode")
 
-    file.change(_safely(workshop, label), file, go, show_progress="hidden", **PRIVATE)
+    file.change(label, file, go, show_progress="hidden", **PRIVATE)
 
 
 # ---- Batch ------------------------------------------------------------------------------------------
@@ -299,15 +389,15 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             files = _drop("Pictures, or a ZIP of them", None, many=True, height=220)
-            auto, sigma, strength, model = _noise_controls()
+            auto, level, strength, model = _noise_controls()
             go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go")
             stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
         with gr.Column(scale=7, min_width=300):
             status = gr.HTML(_wait("Many pictures at once", "You get a ZIP with the same names and formats."),
                              elem_id="batch-status")  # fmt: skip
             get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="batch-get")
-            gallery = gr.Gallery(show_label=False, columns=4, visible=False, object_fit="contain", height="auto",
-                                 buttons=["fullscreen"], interactive=False, elem_id="batch-gallery")  # fmt: skip
+            gallery = gr.Gallery(show_label=False, columns=4, visible=False,
+                                 **GALLERY, elem_id="batch-gallery")  # fmt: skip
 
     def run(
         files: list[str] | None,
@@ -316,19 +406,28 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         sigma: float,
         strength: float,
         request: gr.Request,
-    ) -> Iterator[list[Any]]:
+    ) -> Iterator[Updates]:
         flag = running[str(request.session_hash)] = threading.Event()
         shown = 0
         for state in workshop.batch(files, model, None if auto else sigma, strength, flag.is_set):
             new = state.finished or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
             shown = len(state.thumbnails) if new else shown
-            yield [
-                _batch_status(state),
-                gr.DownloadButton(value=state.archive, visible=bool(state.archive), label=_zip_label(state)),
-                gr.Gallery(value=list(state.thumbnails), visible=shown > 0) if new else gr.skip(),
-                gr.Button(visible=not state.finished),
-                gr.Button(interactive=state.finished),
-            ]
+            updates: Updates = {
+                status: _batch_status(state),
+                stop: gr.Button(visible=not state.finished),
+                go: gr.Button(interactive=state.finished),
+            }
+            if new:
+                updates[gallery] = gr.Gallery(value=list(state.thumbnails), visible=shown > 0)
+            if state.archive:
+                updates[get] = gr.DownloadButton(_zip_label(state), value=state.archive, visible=True)
+            elif not state.done:
+                updates[get] = gr.DownloadButton(visible=False)
+            yield updates
+
+    def blank() -> Updates:
+        return {get: gr.DownloadButton(visible=False), gallery: gr.Gallery(value=None, visible=False),
+                stop: gr.Button(visible=False), go: gr.Button(interactive=True)}  # fmt: skip
 
     def cancel(request: gr.Request) -> None:
         if flag := running.get(str(request.session_hash)):
@@ -339,9 +438,8 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
             flag.set()
 
     outputs = [status, get, gallery, stop, go]
-    job = go.click(_safely(workshop, run), [files, model, auto, sigma, strength], outputs,
-                   show_progress="hidden", **DEVICE, **PRIVATE)  # fmt: skip
-    job.failure(lambda: [gr.Button(visible=False), gr.Button(interactive=True)], None, [stop, go], **PRIVATE)
+    go.click(_for_page(workshop, run, status, blank), [files, model, auto, level, strength], outputs,
+             show_progress="hidden", **DEVICE, **PRIVATE)  # fmt: skip
     stop.click(cancel, None, None, queue=False, **PRIVATE)
     page.unload(leave)
 
@@ -371,8 +469,7 @@ def _batch_status(state: BatchState) -> str:
 
 
 def _zip_label(state: BatchState) -> str:
-    size = f" ({_bytes(Path(state.archive).stat().st_size)})" if state.archive else ""
-    return f"Download the ZIP{size}"
+    return f"Download the ZIP ({_bytes(Path(str(state.archive)).stat().st_size)})"
 
 
 # ---- Compare ----------------------------------------------------------------------------------------
@@ -385,15 +482,15 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             file = _drop("A clean picture", PICTURES)
-            _examples(workshop, examples[::-1], file, "Or try one of these")
+            _examples(workshop, examples, file, "Or try this one")
             models = gr.CheckboxGroup(names, value=names, label="Models")
             sigma = gr.Slider(0, 75, 25, step=1, label="Noise to add",
-                              info="Denoisers get the picture with this noise; the others as it is.")  # fmt: skip
+                              info="Denoisers get the picture with this noise.")  # fmt: skip
             go = gr.Button("Compare", variant="primary", size="lg", elem_id="compare-go")
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("Every model on one picture", "Side by side, with time and quality."))
-            gallery = gr.Gallery(show_label=False, columns=2, visible=False, object_fit="contain", height="auto",
-                                 buttons=["fullscreen"], interactive=False, elem_id="compare-gallery")  # fmt: skip
+            gallery = gr.Gallery(show_label=False, columns=2, visible=False,
+                                 **GALLERY, elem_id="compare-gallery")  # fmt: skip
             table = gr.HTML(elem_id="compare-table")
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
@@ -402,9 +499,14 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             measure = gr.Button("Measure", elem_id="compare-measure")
         with gr.Column(scale=7, min_width=300):
             chart = gr.BarPlot(x="model", y="megapixels per second", visible=False, sort="-y", height=300,
-                               x_title=" ", x_label_angle=-20, elem_id="compare-chart", buttons=[])  # fmt: skip
+                               x_title=" ", y_lim=[0, None], x_label_angle=-20, buttons=[],
+                               elem_id="compare-chart")  # fmt: skip
+            problem = gr.HTML()
 
-    def run(file: str | None, models: list[str], sigma: float) -> list[Any]:
+    def blank() -> Updates:
+        return {wait: gr.HTML(visible=False), gallery: gr.Gallery(value=None, visible=False)}
+
+    def run(file: str | None, models: list[str], sigma: float) -> Updates:
         result = workshop.compare(file, models, sigma)
         rows = {row["model"]: row for row in result.facts["rows"]}
         shown = []
@@ -416,15 +518,16 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             else:
                 caption = "original"
             shown.append((path, caption))
-        return [gr.HTML(visible=False), gr.Gallery(value=shown, visible=True), _table(result)]
+        return blank() | {gallery: gr.Gallery(value=shown, visible=True), table: _table(result)}
 
-    def bench() -> Any:
+    def bench() -> Updates:
         frame = pandas.DataFrame(workshop.benchmark(), columns=["model", "megapixels per second"])
-        return gr.BarPlot(value=frame, visible=True)
+        return {chart: gr.BarPlot(value=frame, visible=True), problem: ""}
 
-    go.click(_safely(workshop, run), [file, models, sigma], [wait, gallery, table], scroll_to_output=True,
-             show_progress_on=[gallery, wait], **DEVICE, **PRIVATE)  # fmt: skip
-    measure.click(_safely(workshop, bench), None, chart, show_progress_on=measure, **DEVICE, **PRIVATE)
+    go.click(_for_page(workshop, run, table, blank), [file, models, sigma], [wait, gallery, table],
+             scroll_to_output=True, show_progress_on=[gallery, wait], **DEVICE, **PRIVATE)  # fmt: skip
+    measure.click(_for_page(workshop, bench, problem, dict), None, [chart, problem], show_progress_on=chart,
+                  **DEVICE, **PRIVATE)  # fmt: skip
 
 
 def _table(result: Result) -> str:
@@ -437,7 +540,9 @@ def _table(result: Result) -> str:
     note = "Higher PSNR and SSIM are closer to the original."
     if result.facts["cut"]:
         note += f" Measured on the middle {result.facts['width']} × {result.facts['height']} pixels."
-    return f"<div class=scroll><table class=models><tr>{head}</tr>{rows}</table></div><p class=note>{note}</p>"
+    return (
+        f"<div class=scroll><table class=models><tr>{head}</tr>{rows}</table></div><p class=note>{note}</p>"
+    )
 
 
 # ---- endpoints --------------------------------------------------------------------------------------
@@ -452,7 +557,9 @@ def _endpoints(workshop: Workshop) -> None:
         denoiser = gr.Dropdown(list(denoisers), value=denoisers[0] if denoisers else None, label="model")
         autoencoder = gr.Dropdown(list(autoencoders), label="model",
                                   value=autoencoders[0] if autoencoders else None)  # fmt: skip
-        chosen = gr.CheckboxGroup([*denoisers, *autoencoders], value=[*denoisers, *autoencoders], label="models")
+        chosen = gr.CheckboxGroup(
+            [*denoisers, *autoencoders], value=[*denoisers, *autoencoders], label="models"
+        )
         sigma = gr.Number(-1, minimum=-1, maximum=255, label="noise level, 0 to 255; -1 estimates it")
         added = gr.Number(25, minimum=0, maximum=255, label="noise to add for denoisers")
         strength = gr.Number(1, minimum=0, maximum=1, label="strength, 0 to 1")
@@ -512,7 +619,7 @@ def _endpoints(workshop: Workshop) -> None:
         (models, [], [facts]),
     ):
         description = inspect.getdoc(work)
-        trigger.click(_safely(workshop, work), inputs, outputs, api_name=work.__name__,
+        trigger.click(_for_api(workshop, work), inputs, outputs, api_name=work.__name__,
                       api_description=description, **DEVICE)  # fmt: skip
 
 
@@ -530,7 +637,9 @@ def _facts(*items: tuple[str, str]) -> str:
 
 def _what(facts: dict[str, Any]) -> tuple[str, str]:
     kind = f"{facts['format'] or ''} {facts['mode']}, {facts['bits']} bit".strip()
-    return html.escape(facts["name"]), f"{facts['width']} × {facts['height']} <small>{html.escape(kind)}</small>"
+    return html.escape(
+        facts["name"]
+    ), f"{facts['width']} × {facts['height']} <small>{html.escape(kind)}</small>"
 
 
 def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
@@ -539,7 +648,9 @@ def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
     level = facts["sigma"]
     bounds = ((2, "hardly any"), (8, "faint"), (20, "visible"), (40, "strong"), (256, "very strong"))
     words = next(word for bound, word in bounds if level < bound or bound == 256)
-    return "Noise level" + (" found" if facts.get("estimated", True) else ""), f"{level:.1f} <small>{words}</small>"
+    return "Noise level" + (
+        " found" if facts.get("estimated", True) else ""
+    ), f"{level:.1f} <small>{words}</small>"
 
 
 def _time(facts: dict[str, Any]) -> tuple[str, str]:
