@@ -36,15 +36,15 @@ PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 HEAD = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
 CSS = """
-.gradio-container { max-width: 1240px !important; margin: 0 auto !important; width: 100% !important; }
-.gradio-container main, .gradio-container .contain { width: 100%; }
+.gradio-container { max-width: none !important; }
+.gradio-container .main.fillable { max-width: 1240px !important; padding: 16px 24px !important; }
 .gradio-container .html-container { padding: 0 !important; }
 #head { align-items: center; flex-wrap: nowrap; }
 #head h1 { margin: 0; font-size: 1.5rem; letter-spacing: -.01em; }
 #head h1 small { font-size: .8rem; font-weight: 400; color: var(--body-text-color-subdued); }
 #head p { margin: 2px 0 0; color: var(--body-text-color-subdued); }
 #mode { max-width: 2.75rem; min-width: 2.75rem; font-size: 1.1rem; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); gap: 8px; margin: 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(112px, 1fr)); gap: 8px; margin: 0; }
 .facts div { border: 1px solid var(--border-color-primary); border-radius: 10px; padding: 8px 12px;
     background: var(--block-background-fill); min-width: 0; }
 .facts dt { font-size: .75rem; color: var(--body-text-color-subdued); margin: 0; overflow-wrap: anywhere; }
@@ -73,23 +73,30 @@ table.models td:nth-child(2) { text-align: left !important; }
 .whole img { width: 100%; height: auto; max-height: none; }
 .pictures .grid-wrap { max-height: none !important; overflow: visible !important; height: auto !important; }
 .pictures .fixed-height { min-height: 0 !important; max-height: none !important; }
-.pictures .grid-container { height: auto !important; }
+.pictures .grid-container { height: auto !important; grid-auto-rows: auto !important;
+    grid-template-rows: none !important;
+    grid-template-columns: repeat(auto-fill, minmax(min(100%, 150px), 1fr)) !important; }
+#compare-gallery .grid-container {
+    grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)) !important; }
 .pictures .thumbnail-lg { aspect-ratio: auto !important; height: auto !important; }
 .pictures .thumbnail-lg img { height: auto !important; }
 footer { opacity: .7; }
 footer .divider { display: none !important; }
 @media (max-width: 640px) {
-    .gradio-container main, .gradio-container main.fillable { padding: 12px !important; }
+    .gradio-container .main.fillable { padding: 12px !important; }
     .tab-container button { padding: 0 10px !important; font-size: .95rem; }
     .facts { grid-template-columns: repeat(2, 1fr); }
     .wait { padding: 28px 16px; }
-    #compare-gallery .grid-container { grid-template-columns: 1fr !important; }
     table.models th, table.models td { padding: 6px 6px !important; font-size: .85rem; }
     table.models th:nth-child(2), table.models td:nth-child(2) { display: none; }
 }
 """
 
-_TOGGLE = "() => { document.body.classList.toggle('dark'); }"
+# The page's frame takes its colour from the reader's system alone, so it is set too.
+_TOGGLE = """() => {
+    document.body.classList.toggle('dark');
+    document.body.style.background = 'var(--body-background-fill)';
+}"""
 
 
 def theme() -> gr.themes.Base:
@@ -117,6 +124,7 @@ def theme() -> gr.themes.Base:
         checkbox_label_background_fill_selected="*primary_100",
         checkbox_label_background_fill_selected_dark="*primary_900",
         checkbox_label_text_color_selected="*body_text_color",
+        block_border_width="1px",
     )
 
 
@@ -128,7 +136,7 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
                 f"<h1>zenith-ae <small>{__version__}</small></h1>"
                 "<p>Cleans noisy pictures. Everything stays on the computer that runs this page.</p>"
             )
-            mode = gr.Button("◐", elem_id="mode", size="sm", variant="secondary")
+            mode = gr.Button("◐", elem_id="mode", size="sm")
         mode.click(None, js=_TOGGLE, **PRIVATE)
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Denoise", id="denoise"):
@@ -356,7 +364,7 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         words = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
         updates = blank() | {
             facts: _facts(*cards) + _notes(found),
-            get: _download(found, files["picture"]),
+            get: _download(found, files["picture"], "picture"),
             grid: gr.Accordion(visible=True),
             channels: files["channels"],
             grid_note: f"<p class=note>{words}</p>",
@@ -512,7 +520,7 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         shown = []
         for key, path in result.files.items():
             if key in rows:
-                caption = f"{key}: {rows[key]['psnr']:.2f} dB, {_seconds(rows[key]['seconds'])}"
+                caption = f"{key}: {rows[key]['psnr']:.2f} dB"
             elif key == "noisy":
                 caption = f"with noise {sigma:g}: {result.facts['noisy_psnr']:.2f} dB"
             else:
@@ -531,13 +539,13 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
 
 
 def _table(result: Result) -> str:
-    head = "".join(f"<th>{t}</th>" for t in ("Model", "Does", "PSNR, dB", "SSIM", "Time", "Megapixels/s"))
+    head = "".join(f"<th>{t}</th>" for t in ("Model", "Does", "PSNR, dB", "SSIM", "Time", "MP/s"))
     rows = "".join(
         f"<tr><td>{r['model']}</td><td>{r['does']}</td><td>{r['psnr']:.2f}</td><td>{r['ssim']:.4f}</td>"
         f"<td>{_seconds(r['seconds'])}</td><td>{r['megapixels_per_second']:g}</td></tr>"
         for r in result.facts["rows"]
     )
-    note = "Higher PSNR and SSIM are closer to the original."
+    note = "Higher PSNR and SSIM are closer to the original; MP/s are megapixels per second."
     if result.facts["cut"]:
         note += f" Measured on the middle {result.facts['width']} × {result.facts['height']} pixels."
     return (
@@ -654,7 +662,7 @@ def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
 
 
 def _time(facts: dict[str, Any]) -> tuple[str, str]:
-    return "Time of the model", _seconds(facts["seconds"])
+    return "Time", _seconds(facts["seconds"])
 
 
 def _speed(facts: dict[str, Any]) -> tuple[str, str]:
@@ -677,8 +685,8 @@ def _notes(facts: dict[str, Any]) -> str:
     return "".join(f"<p class=note>Note: {html.escape(note)}.</p>" for note in notes)
 
 
-def _download(facts: dict[str, Any], path: str) -> gr.DownloadButton:
-    label = f"Download {facts['output']} ({_bytes(facts['output_bytes'])})"
+def _download(facts: dict[str, Any], path: str, what: str | None = None) -> gr.DownloadButton:
+    label = f"Download {what or facts['output']} ({_bytes(facts['output_bytes'])})"
     return gr.DownloadButton(label, value=path, visible=True)
 
 

@@ -456,6 +456,7 @@ def test_help_does_not_import_gradio():
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
 
 
+@pytest.mark.web
 def test_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path):
     pytest.importorskip("gradio", minversion="6")
     port = free_port()
@@ -517,6 +518,7 @@ def fetch(server, path):
     return text.encode("latin-1")
 
 
+@pytest.mark.web
 @pytest.mark.skipif(bool(SCREENSHOTS), reason="pictures are taken")
 class TestServer:
     def test_endpoints_take_files_and_give_files_and_facts(self, server, client, tmp_path):
@@ -746,6 +748,7 @@ def tab(context, server):
     assert {url for url in tab.asked if not url.startswith((server.url, "data:", "blob:"))} == set()
 
 
+@pytest.mark.web
 @pytest.mark.skipif(bool(SCREENSHOTS), reason="pictures are taken")
 class TestPage:
     def test_upload_denoise_slide_and_download(self, tab, tmp_path):
@@ -965,6 +968,7 @@ def keep(tab, name, height=None):
     pytest.fail(f"{path}: {path.stat().st_size} bytes")
 
 
+@pytest.mark.web
 @pytest.mark.skipif(not SCREENSHOTS, reason="set ZENITH_SCREENSHOTS=docs/images to take pictures of the page")
 def test_pictures_of_the_page(browser, server, tmp_path):
     tab = Tab(window(browser, height=640), server)
