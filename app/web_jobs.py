@@ -26,14 +26,12 @@ from PIL import Image
 
 from zenith_ae.batches import from_rgb, to_rgb
 from zenith_ae.errors import ImageError, LatentError, ZenithError
-from zenith_ae.image_writing import encode_picture
+from zenith_ae.image_writing import encode_picture, write_format
 from zenith_ae.images import READABLE_SUFFIXES, Picture, read_picture, to_8_bits, to_pil
 from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, latent_metadata, parse_latents
 from zenith_ae.metrics import psnr, ssim
 
-from .session import picture_kind
-
-__all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models"]
+__all__ = ["BatchState", "Result", "Workshop", "output_name", "safe_name", "shipped_models"]
 
 #: Results and uploads older than this are removed.
 KEEP_SECONDS = 6 * 3600
@@ -113,6 +111,12 @@ def safe_name(name: str) -> str:
     return "/".join(part[:150] for part in parts[-8:]) or "picture"
 
 
+def output_name(name: str, tag: str) -> str:
+    """``a/photo.jpg`` -> ``a/photo.tag.jpg``, as the command line names results."""
+    stem, suffix = os.path.splitext(name)
+    return f"{stem}.{tag}{suffix if write_format(suffix) else '.png'}"
+
+
 class Workshop:
     """Models, a private folder, and the jobs. One job runs at a time: the page's queue sees to it.
 
@@ -128,7 +132,6 @@ class Workshop:
         self._models: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._kept: set[Path] = set()
-        self._rename = picture_kind("denoised").rename
 
     def model(self, name: str, kind: str) -> Any:
         """A shipped model, loaded once. Names come from visitors: files are not looked for."""
@@ -177,20 +180,21 @@ class Workshop:
         shown, facts["shown"] = write_preview(picture, self.new_folder() / "before")
         return Result(facts, {"before": shown})
 
-    def denoise(
-        self, file: str | None, model: str, sigma: float | None = None, strength: float = 1.0
-    ) -> Result:
-        """Denoise one picture; ``sigma`` None estimates the noise everywhere."""
+    def denoise(self, file: str | None, model: str, sigma: float | None = None, **shares: float) -> Result:
+        """Denoise one picture; ``sigma`` None estimates the noise everywhere.
+
+        ``shares`` are strength, luma, chroma and grain of `zenith_ae.Denoiser`.
+        """
         picture, name = self._read(file)
         denoiser = self.model(model, "denoiser")
         folder, facts = self.new_folder(), self._facts(picture, name)
-        clean, level, seconds = _clean(denoiser, picture, sigma, strength)
+        clean, level, seconds = _clean(denoiser, picture, sigma, shares)
         files, notes = {}, list(picture.notes)
-        files["picture"] = self._write(clean, folder, self._rename(name), notes)
+        files["picture"] = self._write(clean, folder, output_name(name, "denoised"), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
         files["after"], _ = write_preview(clean, folder / "after")
         files["removed"], gain = write_difference(picture, clean, folder / "removed")
-        facts |= {"model": model, "sigma": level, "estimated": sigma is None, "strength": strength}
+        facts |= {"model": model, "sigma": level, "estimated": sigma is None, **shares}
         facts |= _speed(picture, seconds) | {"gain": gain} | self._output(files["picture"], notes)
         return Result(facts, files)
 
@@ -215,8 +219,7 @@ class Workshop:
         decoded, files, notes = picture.with_pixels(result[0]), {}, list(picture.notes)
         files["latents"] = str(folder / (Path(name).stem + SUFFIX))
         Path(files["latents"]).write_bytes(data)
-        rename = picture_kind("roundtrip").rename
-        files["picture"] = self._write(decoded, folder, rename(name), notes)
+        files["picture"] = self._write(decoded, folder, output_name(name, "roundtrip"), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
         files["after"], _ = write_preview(decoded, folder / "after")
         files["removed"], gain = write_difference(picture, decoded, folder / "difference")
@@ -348,8 +351,8 @@ class Workshop:
         files: Sequence[str] | None,
         model: str,
         sigma: float | None = None,
-        strength: float = 1.0,
         cancelled: Callable[[], bool] = lambda: False,
+        **shares: float,
     ) -> Iterator[BatchState]:
         """Denoise many pictures, or those in ZIP files; yields the state before and after each.
 
@@ -377,8 +380,8 @@ class Workshop:
                     break
                 try:
                     picture = source.read()
-                    clean, _, _ = _clean(denoiser, picture, sigma, strength)
-                    name = _unused(self._rename_path(source.name), names)
+                    clean, _, _ = _clean(denoiser, picture, sigma, shares)
+                    name = _unused(output_name(source.name, "denoised"), names)
                     written = self._write(clean, folder, Path(name).name, [])
                     archive.write(written, name)
                     os.unlink(written)
@@ -394,10 +397,6 @@ class Workshop:
         if names:
             state.archive = str(path)
         yield state
-
-    def _rename_path(self, name: str) -> str:
-        folder, _, file = name.rpartition("/")
-        return f"{folder}/{self._rename(file)}" if folder else self._rename(file)
 
     def _sources(self, file: str) -> Iterator[_Source]:
         path, name = self._uploaded(file)
@@ -532,13 +531,13 @@ def _unused(name: str, names: set[str]) -> str:
 
 
 def _clean(
-    model: Any, picture: Picture, sigma: float | None, strength: float
+    model: Any, picture: Picture, sigma: float | None, shares: dict[str, float]
 ) -> tuple[Picture, float, float]:
     """(clean picture, noise level, seconds of the model)."""
     start = time.perf_counter()
     pixels = picture.pixels[None]
     levels = model.sigma_maps(pixels, picture.layout) if sigma is None else sigma
-    clean = model.clean(pixels, picture.layout, levels, strength)
+    clean = model.clean(pixels, picture.layout, levels, **shares)
     seconds = time.perf_counter() - start
     return picture.with_pixels(clean[0]), round(float(np.mean(levels)), 2), seconds
 

@@ -221,18 +221,26 @@ def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, lab
     data.click(take, data, target, show_progress="hidden", **PRIVATE)
 
 
-def _noise_controls() -> tuple[gr.Checkbox, gr.Slider, gr.Slider, gr.Dropdown]:
+def _noise_controls() -> list[Any]:
+    """Model, automatic, level, and the four shares: what a denoising job takes."""
     auto = gr.Checkbox(True, label="Find the noise level by itself",
                        info="It looks at every part. Switch off to choose the level.")  # fmt: skip
-    sigma = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
-                      info="Low light by hand: 5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
+    level = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
+                      info="5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
     strength = gr.Slider(0, 1, 1, step=0.05, label="Strength",
-                         info="How much of the noise goes: 1 all of it, 0.7 leaves some grain.")  # fmt: skip
+                         info="How much of the noise goes: 1 all of it, 0 none.")  # fmt: skip
     names = shipped_models("denoiser")
-    with gr.Accordion("Model", open=False):
-        model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model", show_label=False)
-    auto.change(lambda on: gr.Slider(visible=not on), auto, sigma, show_progress="hidden", **PRIVATE)
-    return auto, sigma, strength, model
+    with gr.Accordion("More", open=False):
+        luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness", info="Share of the strength for grain.")
+        chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour", info="Share of the strength for blotches.")
+        grain = gr.Slider(0, 1, 0, step=0.05, label="Keep fine grain", info="A little looks like film.")
+        model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model")
+    auto.change(lambda on: gr.Slider(visible=not on), auto, level, show_progress="hidden", **PRIVATE)
+    return [model, auto, level, strength, luma, chroma, grain]
+
+
+def _shares(strength: float, luma: float, chroma: float, grain: float) -> dict[str, float]:
+    return {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
 
 
 # ---- Denoise ----------------------------------------------------------------------------------------
@@ -243,7 +251,7 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture", PICTURES)
             _examples(workshop, examples, file, "Or try one of these")
-            auto, level, strength, model = _noise_controls()
+            controls = _noise_controls()
             go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go")
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
@@ -256,6 +264,7 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
                                    elem_id="denoise-removed", elem_classes="whole")  # fmt: skip
                 removed_note = gr.HTML()
     outputs = [wait, slider, facts, get, more, removed, removed_note]
+    model, auto, level, *_ = controls
 
     def blank() -> Updates:
         return {
@@ -279,8 +288,8 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             updates[level] = min(100.0, round(result.facts["sigma"] * 2) / 2)
         return updates
 
-    def run(file: str | None, model: str, auto: bool, sigma: float, strength: float) -> Updates:
-        result = workshop.denoise(file, model, None if auto else sigma, strength)
+    def run(file: str | None, model: str, auto: bool, sigma: float, *shares: float) -> Updates:
+        result = workshop.denoise(file, model, None if auto else sigma, **_shares(*shares))
         found, files = result.facts, result.files
         note = (
             f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
@@ -298,7 +307,7 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
 
     file.change(_for_page(workshop, show, facts, blank), [file, model, auto, level], [*outputs, level],
                 show_progress_on=facts, **DEVICE, **PRIVATE)  # fmt: skip
-    go.click(_for_page(workshop, run, facts, blank), [file, model, auto, level, strength], outputs,
+    go.click(_for_page(workshop, run, facts, blank), [file, *controls], outputs,
              scroll_to_output=True, show_progress_on=[slider], **DEVICE, **PRIVATE)  # fmt: skip
 
 
@@ -397,7 +406,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             files = _drop("Pictures, or a ZIP of them", None, many=True, height=220)
-            auto, level, strength, model = _noise_controls()
+            controls = _noise_controls()
             go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go")
             stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
         with gr.Column(scale=7, min_width=300):
@@ -408,16 +417,17 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                                  **GALLERY, elem_id="batch-gallery")  # fmt: skip
 
     def run(
+        request: gr.Request,
         files: list[str] | None,
         model: str,
         auto: bool,
         sigma: float,
-        strength: float,
-        request: gr.Request,
+        *shares: float,
     ) -> Iterator[Updates]:
         flag = running[str(request.session_hash)] = threading.Event()
         shown = 0
-        for state in workshop.batch(files, model, None if auto else sigma, strength, flag.is_set):
+        level = None if auto else sigma
+        for state in workshop.batch(files, model, level, flag.is_set, **_shares(*shares)):
             new = state.finished or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
             shown = len(state.thumbnails) if new else shown
             updates: Updates = {
@@ -446,7 +456,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
             flag.set()
 
     outputs = [status, get, gallery, stop, go]
-    go.click(_for_page(workshop, run, status, blank), [files, model, auto, level, strength], outputs,
+    go.click(_for_page(workshop, run, status, blank), [files, *controls], outputs,
              show_progress="hidden", **DEVICE, **PRIVATE)  # fmt: skip
     stop.click(cancel, None, None, queue=False, **PRIVATE)
     page.unload(leave)
@@ -570,15 +580,27 @@ def _endpoints(workshop: Workshop) -> None:
         )
         sigma = gr.Number(-1, minimum=-1, maximum=255, label="noise level, 0 to 255; -1 estimates it")
         added = gr.Number(25, minimum=0, maximum=255, label="noise to add for denoisers")
-        strength = gr.Number(1, minimum=0, maximum=1, label="strength, 0 to 1")
+        shares = [
+            gr.Number(value, minimum=0, maximum=1, label=f"{name}, 0 to 1")
+            for name, value in _shares(1, 1, 1, 0).items()
+        ]
         dtype = gr.Radio(["fp16", "fp32"], value="fp16", label="number format of the latents")
         file, facts = gr.File(label="result"), gr.JSON(label="facts")
         second = gr.File(label="latents")
         trigger = gr.Button()
 
-    def denoise(picture: str, model: str, sigma: float = -1, strength: float = 1) -> tuple[str, dict]:
+    def denoise(
+        picture: str,
+        model: str,
+        sigma: float = -1,
+        strength: float = 1,
+        luma: float = 1,
+        chroma: float = 1,
+        grain: float = 0,
+    ) -> tuple[str, dict]:
         """Remove noise; the file keeps its format, size, mode and bit depth."""
-        result = workshop.denoise(picture, model, None if sigma < 0 else sigma, strength)
+        level, shares = None if sigma < 0 else sigma, _shares(strength, luma, chroma, grain)
+        result = workshop.denoise(picture, model, level, **shares)
         return result.files["picture"], result.facts
 
     def encode(picture: str, model: str, dtype: str = "fp16") -> tuple[str, dict]:
@@ -597,10 +619,17 @@ def _endpoints(workshop: Workshop) -> None:
         return result.files["picture"], result.files["latents"], result.facts
 
     def batch(
-        pictures: list[str], model: str, sigma: float = -1, strength: float = 1
+        pictures: list[str],
+        model: str,
+        sigma: float = -1,
+        strength: float = 1,
+        luma: float = 1,
+        chroma: float = 1,
+        grain: float = 0,
     ) -> Iterator[tuple[str | None, dict]]:
         """Denoise many pictures or ZIP files; progress on the way, a ZIP at the end."""
-        for state in workshop.batch(pictures, model, None if sigma < 0 else sigma, strength):
+        level, shares = None if sigma < 0 else sigma, _shares(strength, luma, chroma, grain)
+        for state in workshop.batch(pictures, model, level, lambda: False, **shares):
             report = {k: v for k, v in asdict(state).items() if k not in ("thumbnails", "archive")}
             yield state.archive, report
 
@@ -617,11 +646,11 @@ def _endpoints(workshop: Workshop) -> None:
         return {"denoiser": list(denoisers), "autoencoder": list(autoencoders)}
 
     for work, inputs, outputs in (
-        (denoise, [picture, denoiser, sigma, strength], [file, facts]),
+        (denoise, [picture, denoiser, sigma, *shares], [file, facts]),
         (encode, [picture, autoencoder, dtype], [file, facts]),
         (decode, [picture], [file, facts]),
         (roundtrip, [picture, autoencoder, dtype], [file, second, facts]),
-        (batch, [several, denoiser, sigma, strength], [file, facts]),
+        (batch, [several, denoiser, sigma, *shares], [file, facts]),
         (compare, [picture, chosen, added], [facts]),
         (benchmark, [], [facts]),
         (models, [], [facts]),

@@ -122,7 +122,7 @@ def message(call, *arguments):
 @pytest.mark.parametrize("name", PICTURES)
 def test_denoised_file_is_the_one_that_the_command_line_writes(shop, models, tmp_path, name):
     file = put(shop, name)
-    result = shop.denoise(file, "adds-sigma", None, 0.5)
+    result = shop.denoise(file, "adds-sigma", None, strength=0.5)
     out = tmp_path / result.facts["output"]
     arguments = ["denoise", file, "-o", str(out), "--model", str(models["adds-sigma"]), "--strength", "0.5"]
     assert run_cli([*arguments, "-q"]) == 0
@@ -131,6 +131,15 @@ def test_denoised_file_is_the_one_that_the_command_line_writes(shop, models, tmp
         assert (after.format, after.size, after.mode) == (before.format, before.size, before.mode)
     assert result.facts["sigma"] == 10 and result.facts["estimated"]
     assert result.facts["megapixels_per_second"] > 0
+
+
+def test_shares_reach_the_model(shop):
+    file = put(shop, "rgb.png")
+    same = shop.denoise(file, "adds-sigma", luma=0, chroma=0)
+    assert np.array_equal(np.asarray(Image.open(same.files["picture"])), np.asarray(Image.open(file)))
+    state = last(shop.batch([file], "adds-sigma", luma=0.5))
+    with zipfile.ZipFile(state.archive) as archive, Image.open(archive.open("rgb.denoised.png")) as image:
+        assert np.array_equal(np.asarray(image), noise() + 5)
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -160,7 +169,7 @@ def test_large_picture_is_shown_smaller_but_written_whole(shop, monkeypatch):
 
 def test_difference_is_grey_where_nothing_changed_and_amplified_elsewhere(shop):
     file = put(shop, "rgb.png")
-    same = np.asarray(Image.open(shop.denoise(file, "adds-sigma", 25.0, 0).files["removed"]))
+    same = np.asarray(Image.open(shop.denoise(file, "adds-sigma", 25.0, strength=0).files["removed"]))
     assert (same == 128).all()
     pixels = np.full((16, 16, 3), 100, np.uint8)
     changed = pixels.copy()
@@ -526,7 +535,7 @@ class TestServer:
 
         PICTURES["deep.tif"]().save(tmp_path / "deep.tif")
         picture = handle_file(tmp_path / "deep.tif")
-        file, facts = client.predict(picture, "adds-sigma", -1, 1, api_name="/denoise")
+        file, facts = client.predict(picture, strength=1, api_name="/denoise")
         with Image.open(io.BytesIO(fetch(server, file["path"]))) as image:
             assert (image.mode, image.size, image.format) == ("I;16", (21, 13), "TIFF")
         assert facts["sigma"] == 10 and facts["output"] == "deep.denoised.tif"
@@ -545,7 +554,7 @@ class TestServer:
         (tmp_path / "b.png").write_bytes(broken_png())
         (tmp_path / "shots.zip").write_bytes(zipped([("in/a.png", png())]))
         files = [handle_file(tmp_path / name) for name in ("b.png", "shots.zip")]
-        job = client.submit(files, "adds-sigma", 5, 1, api_name="/batch")
+        job = client.submit(files, sigma=5, api_name="/batch")
         archive, report = job.result(60)
         assert len(job.outputs()) == 3 and report["finished"] and report["done"] == 2
         assert report["failed"][0][0] == "b.png"
@@ -558,7 +567,7 @@ class TestServer:
 
         (tmp_path / "b.png").write_bytes(broken_png())
         with pytest.raises(AppError) as caught:
-            client.predict(handle_file(tmp_path / "b.png"), "adds-sigma", -1, 1, api_name="/denoise")
+            client.predict(handle_file(tmp_path / "b.png"), api_name="/denoise")
         text = str(caught.value)
         assert text.startswith("b.png: damaged or truncated picture") and str(server.folder) not in text
         assert "\n" not in text
@@ -595,11 +604,11 @@ class TestServer:
         ]  # fmt: skip
         for file in [*files, "/etc/passwd", here]:
             calls = {
-                "denoise": [file, "adds-sigma", -1, 1],
+                "denoise": [file, "adds-sigma", -1, 1, 1, 1, 0],
                 "encode": [file, "identity", "fp16"],
                 "decode": [file],
                 "roundtrip": [file, "identity", "fp16"],
-                "batch": [[file], "adds-sigma", -1, 1],
+                "batch": [[file], "adds-sigma", -1, 1, 1, 1, 0],
                 "compare": [file, ["identity"], 25],
             }
             for name, data in calls.items():
@@ -618,7 +627,7 @@ class TestServer:
             for route in ("/gradio_api/file=", "/gradio_api/proxy=", "/gradio_api/file/"):
                 assert http(server, route + where)[0] == 403
             file = {"path": where, "meta": {"_type": "gradio.FileData"}}
-            status, text = call(server, "denoise", [file, "adds-sigma", -1, 1])
+            status, text = call(server, "denoise", [file, "adds-sigma", -1, 1, 1, 1, 0])
             assert status == 403 and "upload" in text
         for page in ("/monitoring", "/gradio_api/process_recording", "/docs", "/redoc"):
             assert http(server, page)[0] in (403, 404)
