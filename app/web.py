@@ -68,15 +68,7 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
     """
     check_port(host, port)
     folder = Path(tempfile.mkdtemp(prefix="zenith-ae-ui-"))  # only this user can read it
-    # Gradio reads these when it is imported. No telemetry, and no file outside of our folder.
-    os.environ.update(
-        GRADIO_TEMP_DIR=str(folder),
-        GRADIO_EXAMPLES_CACHE=str(folder / "examples"),
-        GRADIO_ANALYTICS_ENABLED="False",
-        HF_HUB_DISABLE_TELEMETRY="1",
-    )
-    for variable in ("GRADIO_SHARE", "GRADIO_ALLOWED_PATHS", "GRADIO_MCP_SERVER", "GRADIO_VIBE_MODE"):
-        os.environ.pop(variable, None)
+    set_environment(folder)
     page = None
     try:
         try:
@@ -101,16 +93,39 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
                 server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, share=False,
                 inbrowser=False, show_error=False, max_file_size=max_upload * 2**20, allowed_paths=[],
                 run_history=False, enable_monitoring=False, mcp_server=False, ssr_mode=False, pwa=False,
-                footer_links=["api"], theme=web_page.theme(), css=web_page.CSS, head=web_page.HEAD,
+                footer_links=["api"], theme=web_page.theme(), css=web_page.CSS,
                 app_kwargs={"middleware": [Middleware(Guard)], "docs_url": None, "redoc_url": None},
             )  # fmt: skip
         except OSError as error:
             raise ConfigError(f"{host}:{port}: cannot listen: {error}; choose another --port") from None
-        yield f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}/"
+        yield address(host, port)
     finally:
         if page is not None and page.is_running:
             page.close(verbose=False)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def address(host: str, port: int) -> str:
+    """What to type into a browser on this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def set_environment(folder: Path) -> None:
+    """What Gradio reads: no telemetry, no file outside of our folder, and no setting that adds a door."""
+    for variable in [
+        name for name in os.environ if name.startswith("GRADIO_") and name != "GRADIO_ROOT_PATH"
+    ]:
+        del os.environ[variable]
+    os.environ.update(
+        GRADIO_TEMP_DIR=str(folder),
+        GRADIO_EXAMPLES_CACHE=str(folder / "examples"),
+        GRADIO_ANALYTICS_ENABLED="False",
+        HF_HUB_DISABLE_TELEMETRY="1",
+    )
+    for variable in ("NO_PROXY", "no_proxy"):  # it asks itself whether it runs, which no proxy can answer
+        known = os.environ.get(variable)
+        os.environ[variable] = ",".join([*([known] if known else []), *LOOPBACK])
 
 
 def check_port(host: str, port: int) -> None:
@@ -156,7 +171,10 @@ class Guard:
     """
 
     MAX_BODY = 4 * 2**20
-    REFUSED = ("/proxy=", "/file=http", "/file/http", "/process_recording", "/monitoring", "/deep_link")
+    REFUSED = (
+        *("/gradio_api/proxy=", "/gradio_api/file=http", "/gradio_api/file/http", "/gradio_api/stream/"),
+        *("/gradio_api/process_recording", "/gradio_api/deep_link", "/monitoring"),
+    )
     HEADERS = (
         (b"content-security-policy",
          b"default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; frame-ancestors 'self'; "
@@ -173,10 +191,10 @@ class Guard:
             await self.app(scope, receive, send)
             return
         path = scope["path"].lower()
-        if any(part in path for part in self.REFUSED):
+        if path.startswith(self.REFUSED):
             await refuse(send, 403, "refused")
             return
-        if scope["method"] == "POST" and "/upload" not in path:
+        if scope["method"] == "POST" and path.rstrip("/") != "/gradio_api/upload":
             body, whole = await read_body(receive, self.MAX_BODY)
             if not whole:
                 await refuse(send, 413, "too large")

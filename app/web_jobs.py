@@ -6,6 +6,7 @@ nobody can guess. Messages name a picture as its owner does, never a path of thi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -148,8 +149,9 @@ class Workshop:
         """A folder for one job's results; those of long ago are removed."""
         limit = time.time() - KEEP_SECONDS
         for old in self.folder.iterdir():
-            if old.is_dir() and old not in self._kept and old.stat().st_mtime < limit:
-                shutil.rmtree(old, ignore_errors=True)
+            with contextlib.suppress(OSError):  # already gone
+                if old.is_dir() and old not in self._kept and old.stat().st_mtime < limit:
+                    shutil.rmtree(old, ignore_errors=True)
         folder = self.folder / secrets.token_hex(16)
         folder.mkdir(mode=0o700)
         return folder

@@ -24,7 +24,7 @@ from zenith_ae.images import READABLE_SUFFIXES
 
 from .web_jobs import BatchState, Result, Workshop, shipped_models
 
-__all__ = ["CSS", "HEAD", "build", "theme"]
+__all__ = ["CSS", "build", "theme"]
 
 PICTURES = ["image", *sorted(READABLE_SUFFIXES)]
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
@@ -32,8 +32,6 @@ Updates = dict[Any, Any]
 VIEW: dict[str, Any] = {"buttons": ["fullscreen"], "interactive": False}
 GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "elem_classes": "pictures"}
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
-
-HEAD = '<meta name="viewport" content="width=device-width, initial-scale=1">'
 
 CSS = """
 .gradio-container { max-width: none !important; }
@@ -457,7 +455,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
 
     outputs = [status, get, gallery, stop, go]
     go.click(_for_page(workshop, run, status, blank), [files, *controls], outputs,
-             show_progress="hidden", **DEVICE, **PRIVATE)  # fmt: skip
+             show_progress_on=status, **DEVICE, **PRIVATE)  # fmt: skip
     stop.click(cancel, None, None, queue=False, **PRIVATE)
     page.unload(leave)
 

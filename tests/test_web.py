@@ -457,6 +457,33 @@ class Keep:
         return self.made[-1]
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:7860/"),
+        ("0.0.0.0", "http://127.0.0.1:7860/"),
+        ("::1", "http://[::1]:7860/"),
+        ("example.org", "http://example.org:7860/"),
+    ],
+)
+def test_address_can_be_typed_into_a_browser(host, expected):
+    assert web.address(host, 7860) == expected
+
+
+def test_settings_of_gradio_in_the_environment_open_nothing(tmp_path, monkeypatch):
+    before = {
+        "GRADIO_SHARE": "True",
+        "GRADIO_ALLOWED_PATHS": "/",
+        "GRADIO_ROOT_PATH": "/x",
+        "NO_PROXY": "a.b",
+    }
+    monkeypatch.setattr(os, "environ", before)
+    web.set_environment(tmp_path)
+    assert "GRADIO_SHARE" not in os.environ and "GRADIO_ALLOWED_PATHS" not in os.environ
+    assert os.environ["GRADIO_ROOT_PATH"] == "/x" and os.environ["NO_PROXY"].startswith("a.b,127.0.0.1")
+    assert os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)
+
+
 def test_help_does_not_import_gradio():
     code = (
         "import sys\nfrom zenith_ae.app.cli import run\nrun(['--help']); run(['ui', '--help'])\n"
@@ -629,7 +656,13 @@ class TestServer:
             file = {"path": where, "meta": {"_type": "gradio.FileData"}}
             status, text = call(server, "denoise", [file, "adds-sigma", -1, 1, 1, 1, 0])
             assert status == 403 and "upload" in text
-        for page in ("/monitoring", "/gradio_api/process_recording", "/docs", "/redoc"):
+        for page in (
+            "/monitoring",
+            "/monitoring/summary",
+            "/gradio_api/process_recording",
+            "/docs",
+            "/redoc",
+        ):
             assert http(server, page)[0] in (403, 404)
 
     def test_uploads_and_requests_are_limited(self, server):
@@ -761,8 +794,9 @@ def tab(context, server):
 @pytest.mark.skipif(bool(SCREENSHOTS), reason="pictures are taken")
 class TestPage:
     def test_upload_denoise_slide_and_download(self, tab, tmp_path):
-        PICTURES["deep.png"]().save(tmp_path / "deep.png")
-        tab.upload(tmp_path / "deep.png")
+        # The name is also that of a page that is refused.
+        PICTURES["deep.png"]().save(tmp_path / "monitoring.png")
+        tab.upload(tmp_path / "monitoring.png")
         tab.wait("#denoise-facts .facts")
         assert "10.0" in tab.text("#denoise-facts") and "21 × 13" in tab.text("#denoise-facts")
         tab.page.get_by_label("number input for Strength").first.fill("0.5")
@@ -772,7 +806,7 @@ class TestPage:
         assert "megapixels/s" in tab.text("#denoise-facts")
         tab.wait("#denoise-removed img")
         name, data = tab.download("#denoise-get")
-        assert name == "deep.denoised.png"
+        assert name == "monitoring.denoised.png"
         with Image.open(io.BytesIO(data)) as image:
             assert image.mode == "I;16" and image.size == (21, 13)
             change = np.asarray(image).astype(int) - noise(channels=1, dtype=np.uint16)[..., 0]
