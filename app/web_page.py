@@ -200,9 +200,9 @@ def _for_page(workshop: Workshop, work: Callable, place: gr.HTML, blank: Callabl
     return stream if inspect.isgeneratorfunction(work) else run
 
 
-def _drop(label: str, kinds: list[str] | None, many: bool = False, height: int = 150) -> gr.File:
-    count = "multiple" if many else "single"
-    return gr.File(label=label, file_count=count, file_types=kinds, height=height, type="filepath")
+def _drop(label: str, kinds: list[str] | None, many: bool = False) -> gr.File:
+    return gr.File(label=label, file_count="multiple" if many else "single", file_types=kinds,
+                   height=220 if many else 150, type="filepath")  # fmt: skip
 
 
 def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, label: str) -> None:
@@ -403,7 +403,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
     running: dict[str, threading.Event] = {}
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
-            files = _drop("Pictures, or a ZIP of them", None, many=True, height=220)
+            files = _drop("Pictures, or a ZIP of them", None, many=True)
             controls = _noise_controls()
             go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go")
             stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
