@@ -7,6 +7,7 @@ nobody can guess. Messages name a picture as its owner does, never a path of thi
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 import shutil
@@ -459,13 +460,16 @@ class _Source:
 
 def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:
     """The pictures in a ZIP. Nothing is extracted: each is read into memory, up to the limits."""
-    _check_zip_list(path, name)
     left = [max_bytes * ZIP_TIMES]
+    file = _ShortReads(path)
     try:
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(file)
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}") from None
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise ImageError(f"{name}: damaged ZIP file ({str(error)[:80]}); make it again") from None
+    file.limit = None
     if len(entries) > ZIP_ENTRIES:
         raise ImageError(f"{name}: {len(entries)} files in a ZIP; the limit is {ZIP_ENTRIES}")
     for entry in entries:
@@ -496,22 +500,17 @@ def _unzip(
     return read_picture(data, name)
 
 
-def _check_zip_list(path: Path, name: str) -> None:
-    """Refuse a ZIP whose list of files alone would fill the memory.
+class _ShortReads(io.FileIO):
+    """A file that refuses to read much at once: zipfile reads a ZIP's list of files as a whole."""
 
-    The end record (PKWARE's APPNOTE, 4.3.16) has the size of the list at byte 12; that of ZIP64 (4.3.14),
-    which a locator of 20 bytes before the end record announces, at byte 40.
-    """
-    with open(path, "rb") as file:
-        file.seek(-min(os.path.getsize(path), 2**16 + 22 + 20 + 56), os.SEEK_END)
-        tail = file.read()
-    ends = [i for i in range(len(tail)) if tail.startswith(b"PK\5\6", i)]
-    sizes = [int.from_bytes(tail[i + 12 : i + 16], "little") for i in ends]
-    wide = [i for i in range(len(tail)) if tail.startswith(b"PK\6\6", i)]
-    sizes = [size for size in sizes if size != 0xFFFFFFFF]
-    sizes += [int.from_bytes(tail[i + 40 : i + 48], "little") for i in wide]
-    if max(sizes, default=0) > ZIP_LIST:
-        raise ImageError(f"{name}: the ZIP lists too many files; the limit is {ZIP_ENTRIES}")
+    limit: int | None = ZIP_LIST
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        rest = os.fstat(self.fileno()).st_size - self.tell()
+        wanted = rest if size is None or size < 0 else min(size, rest)
+        if self.limit is not None and wanted > self.limit:
+            raise ImageError(f"the ZIP lists too many files; the limit is {ZIP_ENTRIES}")
+        return super().read(size) or b""
 
 
 def _fail(error: Exception) -> Picture:

@@ -123,6 +123,11 @@ def theme() -> gr.themes.Base:
         checkbox_label_background_fill_selected_dark="*primary_900",
         checkbox_label_text_color_selected="*body_text_color",
         block_border_width="1px",
+        input_border_width="1px",
+        checkbox_border_width="1px",
+        checkbox_border_color="*neutral_400",
+        button_secondary_background_fill="*neutral_100",
+        button_secondary_background_fill_hover="*neutral_200",
     )
 
 
@@ -229,8 +234,8 @@ def _noise_controls() -> list[Any]:
                          info="How much of the noise goes: 1 all of it, 0 none.")  # fmt: skip
     names = shipped_models("denoiser")
     with gr.Accordion("More", open=False):
-        luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness", info="Share of the strength for grain.")
-        chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour", info="Share of the strength for blotches.")
+        luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness noise", info="Its share of the strength.")
+        chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour noise", info="Its share of the strength.")
         grain = gr.Slider(0, 1, 0, step=0.05, label="Keep fine grain", info="A little looks like film.")
         model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model")
     auto.change(lambda on: gr.Slider(visible=not on), auto, level, show_progress="hidden", **PRIVATE)
