@@ -188,7 +188,7 @@ class Workshop:
 
         ``shares`` are strength, luma, chroma and grain of `zenith_ae.Denoiser`.
         """
-        picture, name = self._read(file)
+        picture, name = self._read(file, every=True)
         denoiser = self.model(model, "denoiser")
         folder, facts = self.new_folder(), self._facts(picture, name)
         clean, level, seconds = _clean(denoiser, picture, sigma, shares)
@@ -391,7 +391,7 @@ class Workshop:
                     if len(state.thumbnails) < GALLERY:
                         thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
                         state.thumbnails.append((thumbnail, source.name))
-                    state.megapixels += clean.width * clean.height / 1e6
+                    state.megapixels += _pixels(clean) / 1e6
                 except Exception as error:
                     state.failed.append((source.name, self.describe(error, source.name)))
                 state.done += 1
@@ -404,7 +404,7 @@ class Workshop:
     def _sources(self, file: str) -> Iterator[_Source]:
         path, name = self._uploaded(file)
         if _is_picture(name) or not zipfile.is_zipfile(path):
-            yield _Source(name, partial(read_picture, path, name))
+            yield _Source(name, partial(read_picture, path, name, every=True))
             return
         try:
             yield from _zipped(path, name, self.max_bytes)
@@ -422,9 +422,9 @@ class Workshop:
             raise ImageError(f"{Path(file).name}: is not here any more; upload it again")
         return path, path.name
 
-    def _read(self, file: str | None) -> tuple[Picture, str]:
+    def _read(self, file: str | None, every: bool = False) -> tuple[Picture, str]:
         path, name = self._uploaded(file)
-        return read_picture(path, name), name
+        return read_picture(path, name, every=every), name
 
     def _write(self, picture: Picture, folder: Path, name: str, notes: list[str]) -> str:
         """Write a result with the command line's writer; notes about what was lost are appended."""
@@ -442,6 +442,7 @@ class Workshop:
             "height": picture.height,
             "mode": picture.mode,
             "bits": picture.pixels.dtype.itemsize * 8,
+            "pictures": 1 + len(picture.more),
         }
 
     @staticmethod
@@ -497,7 +498,7 @@ def _unzip(
         raise ImageError(f"{name}: larger than the upload limit of {max_bytes >> 20} MB")
     if len(data) > limit:
         raise ImageError(f"{name}: the ZIP holds more than {max_bytes * ZIP_TIMES >> 20} MB; make several")
-    return read_picture(data, name)
+    return read_picture(data, name, every=True)
 
 
 class _ShortReads(io.FileIO):
@@ -534,20 +535,27 @@ def _unused(name: str, names: set[str]) -> str:
 def _clean(
     model: Any, picture: Picture, sigma: float | None, shares: dict[str, float]
 ) -> tuple[Picture, float, float]:
-    """(clean picture, noise level, seconds of the model)."""
+    """(clean picture with all its frames or pages, mean noise level, seconds of the model)."""
+    levels: list[float] = []
+
+    def clean(one: Picture) -> Picture:
+        pixels = one.pixels[None]
+        level = model.sigma_maps(pixels, one.layout) if sigma is None else sigma
+        levels.append(float(np.mean(level)))
+        return one.with_pixels(model.clean(pixels, one.layout, level, **shares)[0])
+
     start = time.perf_counter()
-    pixels = picture.pixels[None]
-    levels = model.sigma_maps(pixels, picture.layout) if sigma is None else sigma
-    clean = model.clean(pixels, picture.layout, levels, **shares)
-    seconds = time.perf_counter() - start
-    return picture.with_pixels(clean[0]), round(float(np.mean(levels)), 2), seconds
+    result = picture.map(clean)
+    return result, round(statistics.mean(levels), 2), time.perf_counter() - start
+
+
+def _pixels(picture: Picture) -> int:
+    """Of all frames or pages."""
+    return picture.width * picture.height * (1 + len(picture.more))
 
 
 def _speed(picture: Picture, seconds: float) -> dict[str, float]:
-    return {
-        "seconds": round(seconds, 3),
-        "megapixels_per_second": _megapixels(picture.width * picture.height, seconds),
-    }
+    return {"seconds": round(seconds, 3), "megapixels_per_second": _megapixels(_pixels(picture), seconds)}
 
 
 def _latent_facts(latents: LatentFile, size: int) -> dict[str, Any]:

@@ -712,6 +712,8 @@ def _size(facts: dict[str, Any]) -> tuple[str, str]:
 
 def _notes(facts: dict[str, Any]) -> str:
     notes = [*facts.get("notes", [])]
+    if facts["pictures"] > 1:
+        notes.append(f"all {facts['pictures']} pictures in the file are done; the first is shown")
     if facts.get("shown", 1) < 1:
         notes.append(f"shown here at {facts['shown']:.0%} of its size; the download has every pixel")
     return "".join(f"<p class=note>Note: {html.escape(note)}.</p>" for note in notes)

@@ -133,6 +133,20 @@ def test_denoised_file_is_the_one_that_the_command_line_writes(shop, models, tmp
     assert result.facts["megapixels_per_second"] > 0
 
 
+def test_every_page_of_a_file_is_denoised_and_the_first_is_shown(shop):
+    path = shop.new_folder() / "pages.tif"
+    pages = [Image.fromarray(noise(seed=i)) for i in range(3)]
+    pages[0].save(path, save_all=True, append_images=pages[1:])
+    result = shop.denoise(str(path), "adds-sigma", 20.0)
+    assert result.facts["pictures"] == 3
+    with Image.open(result.files["picture"]) as image:
+        for i in range(3):
+            image.seek(i)
+            assert np.array_equal(np.asarray(image), noise(seed=i) + 20)
+    with Image.open(result.files["before"]) as shown:
+        assert np.array_equal(np.asarray(shown), noise(seed=0))
+
+
 def test_shares_reach_the_model(shop):
     file = put(shop, "rgb.png")
     same = shop.denoise(file, "adds-sigma", luma=0, chroma=0)
