@@ -31,6 +31,9 @@ DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 Updates = dict[Any, Any]
 VIEW: dict[str, Any] = {"buttons": ["fullscreen"], "interactive": False}
 GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "elem_classes": "pictures"}
+#: Pillow's modes for people; those that are not here say it themselves.
+WORDS = {"L": "grey", "I;16": "grey", "I": "grey", "F": "grey", "LA": "grey and alpha", "P": "palette",
+         "RGBA": "RGB and alpha", "1": "black and white"}  # fmt: skip
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 
 CSS = """
@@ -676,7 +679,8 @@ def _facts(*items: tuple[str, str]) -> str:
 
 
 def _what(facts: dict[str, Any]) -> tuple[str, str]:
-    kind = f"{facts['format'] or ''} {facts['mode']}, {facts['bits']} bit".strip()
+    mode = WORDS.get(facts["mode"], facts["mode"])
+    kind = f"{facts['format'] or ''} {mode}, {facts['bits']} bit".strip()
     return html.escape(
         facts["name"]
     ), f"{facts['width']} × {facts['height']} <small>{html.escape(kind)}</small>"
