@@ -51,6 +51,7 @@ CSS = """
 .facts dt { font-size: .75rem; color: var(--body-text-color-subdued); margin: 0; overflow-wrap: anywhere; }
 .facts dd { font-size: 1.02rem; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
 .facts small { font-weight: 400; color: var(--body-text-color-subdued); font-size: .8rem; }
+.facts .size { white-space: nowrap; }
 .note { color: var(--body-text-color-subdued); font-size: .9rem; margin: 4px 0; overflow-wrap: anywhere; }
 .wait { border: 2px dashed var(--border-color-primary); border-radius: 12px; padding: 72px 24px;
     text-align: center; color: var(--body-text-color-subdued); }
