@@ -51,7 +51,6 @@ CSS = """
 .facts dt { font-size: .75rem; color: var(--body-text-color-subdued); margin: 0; overflow-wrap: anywhere; }
 .facts dd { font-size: 1.02rem; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
 .facts small { font-weight: 400; color: var(--body-text-color-subdued); font-size: .8rem; }
-.facts .size { white-space: nowrap; }
 .note { color: var(--body-text-color-subdued); font-size: .9rem; margin: 4px 0; overflow-wrap: anywhere; }
 .wait { border: 2px dashed var(--border-color-primary); border-radius: 12px; padding: 72px 24px;
     text-align: center; color: var(--body-text-color-subdued); }
@@ -305,7 +304,7 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         return {
             wait: gr.HTML(visible=False),
             slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
-            facts: _facts(_what(found), _noise_fact(found), _time(found), _speed(found)) + _notes(found),
+            facts: _facts(_what(found), _noise_fact(found), _time(found)) + _notes(found),
             get: _download(found, files["picture"]),
             more: gr.Accordion(visible=True),
             removed: files["removed"],
@@ -374,7 +373,6 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             *([] if decode else [_close(found)]),
             _size(found),
             _time(found),
-            _speed(found),
         ]
         shape = found["latent_shape"]
         words = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
@@ -699,11 +697,8 @@ def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
 
 
 def _time(facts: dict[str, Any]) -> tuple[str, str]:
-    return "Time", _seconds(facts["seconds"])
-
-
-def _speed(facts: dict[str, Any]) -> tuple[str, str]:
-    return "Speed", f"{facts['megapixels_per_second']:.3g} <small>megapixels/s</small>"
+    speed = f"{facts['megapixels_per_second']:.3g}"
+    return "Time", f"{_seconds(facts['seconds'])} <small>{speed} megapixels/s</small>"
 
 
 def _close(facts: dict[str, Any]) -> tuple[str, str]:
