@@ -804,6 +804,12 @@ class Tab:
     def wait(self, selector):
         self.page.wait_for_selector(selector)
 
+    def count(self, selector, number):
+        """Wait until there are so many; a gallery fills a moment after the rest."""
+        self.page.wait_for_function(
+            "([s, n]) => document.querySelectorAll(s).length == n", arg=[selector, number]
+        )
+
     def width(self):
         return self.page.evaluate("document.documentElement.scrollWidth")
 
@@ -898,7 +904,7 @@ class TestPage:
         text = tab.text("#batch-status")
         assert "Done: 19 of 20" in text and "1 failed" in text
         assert "<b>.png: damaged or truncated picture" in text  # shown, not obeyed
-        assert tab.page.locator("#batch-gallery img").count() == 19
+        tab.count("#batch-gallery img", 19)
         name, data = tab.download("#batch-get")
         assert name == "denoised.zip"
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -974,8 +980,8 @@ class TestPage:
         tab.example()
         tab.page.click("#compare-go")
         tab.wait("#compare-table table")
-        assert tab.page.locator("#compare-table tr").count() == 3
-        assert tab.page.locator("#compare-gallery img").count() == 4
+        tab.count("#compare-table tr", 3)
+        tab.count("#compare-gallery img", 4)
         tab.page.click("#compare-measure")
         tab.wait("#compare-chart canvas, #compare-chart svg.marks")
 
