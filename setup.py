@@ -138,6 +138,7 @@ setup(
         "zenith_ae.app",  # from app/, and so on: see package-dir in pyproject.toml
         "zenith_ae._kernels",
         "zenith_ae._weights",
+        "zenith_ae._examples",
     ],
     ext_modules=modules,
     cmdclass={"build_ext": BuildKernels},

@@ -61,6 +61,7 @@ class LazyGroup(click.Group):
         "models": "zenith_ae.app.describe",
         "serve": "zenith_ae.app.tools",
         "train": "zenith_ae.training.cli",
+        "ui": "zenith_ae.app.web",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

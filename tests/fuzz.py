@@ -53,7 +53,7 @@ def seeds() -> list[tuple[str, bytes]]:
         ("WEBP", rgb, {"lossless": True, "exif": exif}), ("WEBP", rgba, {}), ("TIFF", rgb, {"exif": exif}),
         ("TIFF", deep, {"compression": "tiff_adobe_deflate"}), ("TIFF", rgb, {"compression": "tiff_lzw"}),
         ("BMP", rgb, {}), ("GIF", grey, {}), ("PPM", rgb, {}), ("PPM", deep, {}), ("JPEG2000", rgb, {}),
-        ("ICO", rgba, {}),
+        ("ICO", rgba, {"sizes": [(21, 13)]}),
     ]:  # fmt: skip
         buffer = io.BytesIO()
         Image.fromarray(pixels).save(buffer, name, **options)

@@ -1,0 +1,675 @@
+"""What the web page does with pictures: files in, files and facts out. No Gradio here.
+
+Everything that a job writes lies in a folder of its own below `Workshop.folder`, under a name that
+nobody can guess. Messages name a picture as its owner does, never a path of this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+import shutil
+import statistics
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from zenith_ae.batches import from_rgb, to_rgb
+from zenith_ae.errors import ImageError, LatentError, ZenithError
+from zenith_ae.image_writing import encode_picture, write_format
+from zenith_ae.images import READABLE_SUFFIXES, Picture, read_picture, to_8_bits, to_pil
+from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, latent_metadata, parse_latents
+from zenith_ae.metrics import psnr, ssim
+
+__all__ = ["BatchState", "Result", "Workshop", "output_name", "safe_name", "shipped_models"]
+
+#: Results and uploads older than this are removed.
+KEEP_SECONDS = 6 * 3600
+#: Larger pictures are shown smaller; the files to download never are.
+PREVIEW_PIXELS = 2**24
+#: Above this, what is shown is a JPEG.
+LOSSLESS_PIXELS = 2**21
+#: The largest picture that models are compared on; of larger ones the middle is taken.
+COMPARE_PIXELS = 2**21
+THUMBNAIL = 320
+#: Pictures of a batch that the gallery shows.
+GALLERY = 60
+ZIP_ENTRIES = 5000
+#: All files of a ZIP together, in units of the upload limit.
+ZIP_TIMES = 20
+#: Bytes of the list of files in a ZIP, which is read as a whole.
+ZIP_LIST = 4 * 2**20
+
+_BAND = 256
+
+
+@dataclass
+class Result:
+    """What a job found: facts for people and programs, and the files it wrote.
+
+    Attributes
+    ----------
+    facts : numbers and names, JSON types only.
+    files : role ("before", "after", "removed", "picture", "latents", "channels") -> path.
+    """
+
+    facts: dict[str, Any]
+    files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class BatchState:
+    """A batch so far. ``archive`` is set in the last state, if there is anything in it."""
+
+    total: int
+    done: int = 0
+    current: str = ""
+    seconds: float = 0.0
+    megapixels: float = 0.0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    left_out: int = 0
+    thumbnails: list[tuple[str, str]] = field(default_factory=list)
+    archive: str | None = None
+    finished: bool = False
+    cancelled: bool = False
+
+
+@cache
+def shipped_models(kind: str) -> tuple[str, ...]:
+    """Names of the shipped models of a kind, the default first."""
+    from zenith_ae.weights import available_weights, load_weights
+
+    names = []
+    for name, path in available_weights().items():
+        try:
+            if load_weights(path).config.kind == kind:
+                names.append(name)
+        except ZenithError as error:
+            print(f"zenith-ae: {error}", file=sys.stderr)
+    defaults = ("zenith-denoise", "zenith-taef2-lite")
+    return tuple(sorted(names, key=lambda name: (name not in defaults, name)))
+
+
+def safe_name(name: str) -> str:
+    """A name inside a ZIP as a relative path without surprises.
+
+    >>> safe_name("../../etc/passwd"), safe_name("C:\\\\a\\\\b.png"), safe_name("/x/./y.png")
+    ('etc/passwd', 'C/a/b.png', 'x/y.png')
+    """
+    text = "".join(c for c in name.replace("\\", "/") if c.isprintable() and c != ":")
+    parts = [part for part in PurePosixPath(text).parts if part not in ("/", "..", ".", "//")]
+    return "/".join(part[:150] for part in parts[-8:]) or "picture"
+
+
+def output_name(name: str, tag: str) -> str:
+    """``a/photo.jpg`` -> ``a/photo.tag.jpg``, as the command line names results."""
+    stem, suffix = os.path.splitext(name)
+    return f"{stem}.{tag}{suffix if write_format(suffix) else '.png'}"
+
+
+class Workshop:
+    """Models, a private folder, and the jobs. One job runs at a time: the page's queue sees to it.
+
+    Parameters
+    ----------
+    folder : where results go; must exist, and be readable by this user alone.
+    threads : CPU threads of the models.
+    max_bytes : the upload limit, which holds for each file in a ZIP too.
+    """
+
+    def __init__(self, folder: Path, threads: int | None = None, max_bytes: int = 200 * 2**20) -> None:
+        self.folder, self.threads, self.max_bytes = Path(folder), threads, max_bytes
+        self._models: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._kept: set[Path] = set()
+
+    def model(self, name: str, kind: str) -> Any:
+        """A shipped model, loaded once. Names come from visitors: files are not looked for."""
+        if name not in shipped_models(kind):
+            raise ImageError(f"{name}: no such {kind}; choose one of {', '.join(shipped_models(kind))}")
+        with self._lock:
+            if name not in self._models:
+                from zenith_ae.pipelines import load
+
+                self._models[name] = load(name, threads=self.threads)
+            return self._models[name]
+
+    def new_folder(self) -> Path:
+        """A folder for one job's results; those of long ago are removed."""
+        limit = time.time() - KEEP_SECONDS
+        for old in self.folder.iterdir():
+            with contextlib.suppress(OSError):  # already gone
+                if old.is_dir() and old not in self._kept and old.stat().st_mtime < limit:
+                    shutil.rmtree(old, ignore_errors=True)
+        folder = self.folder / secrets.token_hex(16)
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def keep_what_is_there(self) -> None:
+        """What the page itself needs, such as the small pictures of its examples, never gets old."""
+        self._kept = set(self.folder.iterdir())
+
+    def describe(self, error: BaseException, name: str = "picture") -> str:
+        """One line for the page: what, and what to do; nothing about this machine."""
+        if isinstance(error, MemoryError):
+            return f"{name}: not enough memory; try a smaller picture"
+        if isinstance(error, ZenithError):
+            return " ".join(str(error).split()).replace(f"{self.folder}{os.sep}", "")
+        print(f"zenith-ae: {name}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+        return f"{name}: something unexpected went wrong ({type(error).__name__}); please report it"
+
+    # ---- one picture ----------------------------------------------------------------------------
+
+    def inspect(self, file: str | None, model: str) -> Result:
+        """Show a picture and estimate its noise."""
+        picture, name = self._read(file)
+        denoiser = self.model(model, "denoiser")
+        facts = self._facts(picture, name)
+        if "estimator" in denoiser.config.parts:
+            maps = denoiser.sigma_maps(picture.pixels[None], picture.layout)
+            facts["sigma"] = round(float(maps.mean()), 2)
+        shown, facts["shown"] = write_preview(picture, self.new_folder() / "before")
+        return Result(facts, {"before": shown})
+
+    def denoise(self, file: str | None, model: str, sigma: float | None = None, **shares: float) -> Result:
+        """Denoise one picture; ``sigma`` None estimates the noise everywhere.
+
+        ``shares`` are strength, luma, chroma and grain of `zenith_ae.Denoiser`.
+        """
+        picture, name = self._read(file, every=True)
+        denoiser = self.model(model, "denoiser")
+        folder, facts = self.new_folder(), self._facts(picture, name)
+        clean, level, seconds = _clean(denoiser, picture, sigma, shares)
+        files, notes = {}, list(picture.notes)
+        files["picture"] = self._write(clean, folder, output_name(name, "denoised"), notes)
+        files["before"], facts["shown"] = write_preview(picture, folder / "before")
+        files["after"], _ = write_preview(clean, folder / "after")
+        files["removed"], gain = write_difference(picture, clean, folder / "removed")
+        facts |= {"model": model, "sigma": level, "estimated": sigma is None, **shares}
+        facts |= _speed(picture, seconds) | {"gain": gain} | self._output(files["picture"], notes)
+        return Result(facts, files)
+
+    # ---- latents --------------------------------------------------------------------------------
+
+    def roundtrip(self, file: str | None, model: str, dtype: str = "fp16") -> Result:
+        """Encode a picture to a latent file, decode that, and compare."""
+        picture, name = self._read(file)
+        autoencoder = self.model(model, "autoencoder")
+        folder, facts = self.new_folder(), self._facts(picture, name)
+        start = time.perf_counter()
+        z = autoencoder.encode(picture)
+        encoding = time.perf_counter() - start
+        latents = LatentFile(z, model, autoencoder.hash, picture.height, picture.width, picture.layout)
+        data = encode_latents(latents, dtype)
+        z = parse_latents(data).latents  # what somebody who gets the file will decode
+        pixels = picture.pixels[None]
+        start = time.perf_counter()
+        result = autoencoder.decode_like(z, pixels, picture.layout)
+        decoding = time.perf_counter() - start
+        before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
+        decoded, files, notes = picture.with_pixels(result[0]), {}, list(picture.notes)
+        files["latents"] = str(folder / (Path(name).stem + SUFFIX))
+        Path(files["latents"]).write_bytes(data)
+        files["picture"] = self._write(decoded, folder, output_name(name, "roundtrip"), notes)
+        files["before"], facts["shown"] = write_preview(picture, folder / "before")
+        files["after"], _ = write_preview(decoded, folder / "after")
+        files["removed"], gain = write_difference(picture, decoded, folder / "difference")
+        files["channels"] = write_channels(z[0], folder / "channels.png")
+        facts |= {
+            "model": model,
+            "psnr": round(min(psnr(before, after), 99.0), 2),
+            "ssim": round(ssim(before, after), 4),
+            "encode_seconds": round(encoding, 3),
+            "decode_seconds": round(decoding, 3),
+            "gain": gain,
+        }
+        facts |= _latent_facts(latents, len(data)) | _speed(picture, encoding + decoding)
+        return Result(facts | self._output(files["picture"], notes), files)
+
+    def encode(self, file: str | None, model: str, dtype: str = "fp16") -> Result:
+        """Encode a picture to a latent file."""
+        picture, name = self._read(file)
+        autoencoder = self.model(model, "autoencoder")
+        start = time.perf_counter()
+        z = autoencoder.encode(picture)
+        seconds = time.perf_counter() - start
+        latents = LatentFile(z, model, autoencoder.hash, picture.height, picture.width, picture.layout)
+        data = encode_latents(latents, dtype)
+        path = self.new_folder() / (Path(name).stem + SUFFIX)
+        path.write_bytes(data)
+        facts = self._facts(picture, name) | {"model": model, "notes": list(picture.notes)}
+        facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
+        return Result(facts | {"output": path.name}, {"latents": str(path)})
+
+    def decode(self, file: str | None) -> Result:
+        """Decode a latent file with the model that made it."""
+        path, name = self._uploaded(file)
+        data = path.read_bytes()
+        latents = parse_latents(data, name)
+        if latents.model not in shipped_models("autoencoder"):
+            raise LatentError(f"{name}: made by the model {latents.model[:60]}, which is not here; decode it "
+                              "with `zenith-ae decode --model`")  # fmt: skip
+        autoencoder = self.model(latents.model, "autoencoder")
+        if autoencoder.hash != latents.weights:
+            raise LatentError(f"{name}: made by other weights of {latents.model} than those here; encode the "
+                              "picture again, or decode it with `zenith-ae decode --model`")  # fmt: skip
+        if len(latents.latents) != 1:
+            raise LatentError(f"{name}: holds {len(latents.latents)} pictures; the page decodes one")
+        layout = "L" if latents.mode in ("L", "LA") else "RGB"
+        start = time.perf_counter()
+        rgb = autoencoder.decode(latents.latents, size=(latents.height, latents.width))
+        seconds = time.perf_counter() - start
+        picture = Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
+        folder, notes = self.new_folder(), list[str]()
+        stem = name.removesuffix(".safetensors").removesuffix(".latent")
+        files = {"picture": self._write(picture, folder, f"{stem}.decoded.png", notes)}
+        files["after"], shown = write_preview(picture, folder / "after")
+        files["channels"] = write_channels(latents.latents[0], folder / "channels.png")
+        facts = self._facts(picture, name) | {"shown": shown, "model": latents.model}
+        facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
+        return Result(facts | self._output(files["picture"], notes), files)
+
+    def is_latent_file(self, file: str) -> bool:
+        path, name = self._uploaded(file)
+        with open(path, "rb") as stream:
+            return name.endswith(".safetensors") or latent_metadata(stream.read(1 << 16)) is not None
+
+    # ---- comparing ------------------------------------------------------------------------------
+
+    def compare(self, file: str | None, models: Sequence[str], sigma: float = 25.0) -> Result:
+        """Every model on one picture.
+
+        Autoencoders encode and decode it; denoisers get it with Gaussian noise of standard deviation
+        ``sigma`` added (always the same noise). PSNR and SSIM are against the picture itself.
+        """
+        picture, name = self._read(file)
+        kinds = {m: kind for kind in ("denoiser", "autoencoder") for m in shipped_models(kind)}
+        chosen = [m for m in kinds if m in set(models)]
+        if not chosen:
+            raise ImageError(f"{name}: choose at least one model")
+        rgb = _middle(to_8_bits(to_rgb(picture.pixels[None], picture.layout)[0]))
+        height, width = rgb.shape[:2]
+        noise = np.random.default_rng(0).standard_normal(rgb.shape, np.float32) * np.float32(sigma)
+        noisy = np.rint(np.clip(rgb + noise, 0, 255)).astype(np.uint8)
+        folder = self.new_folder()
+        shown = {"original": rgb}
+        if any(kinds[m] == "denoiser" for m in chosen):
+            shown["noisy"] = noisy
+        rows = []
+        for model in chosen:
+            pipeline = self.model(model, kinds[model])
+            warm = rgb[:64, :64]
+            pipeline(warm) if kinds[model] == "denoiser" else pipeline.roundtrip(warm)
+            start = time.perf_counter()
+            after = pipeline(noisy) if kinds[model] == "denoiser" else pipeline.roundtrip(rgb)
+            seconds = time.perf_counter() - start
+            shown[model] = after
+            rows.append({
+                "model": model,
+                "does": f"removes noise {sigma:g}" if kinds[model] == "denoiser" else "encodes, decodes",
+                "psnr": round(min(psnr(rgb, after), 99.0), 2),
+                "ssim": round(ssim(rgb, after), 4),
+                "seconds": round(seconds, 3),
+                "megapixels_per_second": _megapixels(height * width, seconds),
+            })  # fmt: skip
+        facts: dict[str, Any] = {"name": name, "width": width, "height": height, "rows": rows}
+        facts["cut"] = (picture.height, picture.width) != (height, width)
+        if "noisy" in shown:
+            facts["noisy_psnr"] = round(min(psnr(rgb, noisy), 99.0), 2)
+        files = {}
+        for key, pixels in shown.items():
+            files[key], _ = write_preview(Picture(pixels, "RGB", "RGB"), folder / key)
+        return Result(facts, files)
+
+    def benchmark(self, seconds: float = 0.6) -> list[tuple[str, float]]:
+        """(what, megapixels per second) of every shipped model on 512 x 512 pixels: medians."""
+        rgb = np.random.default_rng(0).integers(0, 256, (1, 512, 512, 3), np.uint8)
+        rows = []
+        for name in shipped_models("denoiser"):
+            model = self.model(name, "denoiser")
+            rows.append((_short(name), _rate(partial(model.clean, rgb, "RGB"), rgb, seconds)))
+        for name in shipped_models("autoencoder"):
+            model = self.model(name, "autoencoder")
+            z = model.encode(rgb)
+            rows.append((f"{_short(name)} encode", _rate(partial(model.encode, rgb), rgb, seconds)))
+            rows.append((f"{_short(name)} decode", _rate(partial(model.decode, z), rgb, seconds)))
+        return rows
+
+    # ---- many pictures --------------------------------------------------------------------------
+
+    def batch(
+        self,
+        files: Sequence[str] | None,
+        model: str,
+        sigma: float | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        **shares: float,
+    ) -> Iterator[BatchState]:
+        """Denoise many pictures, or those in ZIP files; yields the state before and after each.
+
+        A picture that fails is listed and the rest goes on. After ``cancelled()``, what is done so far
+        is in the archive.
+        """
+        if not files:
+            raise ImageError("no pictures yet; drop some, or a ZIP of them")
+        denoiser = self.model(model, "denoiser")
+        sources = [source for file in files for source in self._sources(file)]
+        state = BatchState(total=sum(1 for s in sources if s.wanted))
+        state.left_out = len(sources) - state.total
+        if not state.total:
+            raise ImageError("no pictures in there; they end in " + " ".join(sorted(READABLE_SUFFIXES)))
+        folder = self.new_folder()
+        path = folder / "denoised.zip"
+        names: set[str] = set()
+        start = time.perf_counter()
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+            for source in (s for s in sources if s.wanted):
+                state.current, state.seconds = source.name, time.perf_counter() - start
+                yield state
+                if cancelled():
+                    state.cancelled = True
+                    break
+                try:
+                    picture = source.read()
+                    clean, _, _ = _clean(denoiser, picture, sigma, shares)
+                    name = _unused(output_name(source.name, "denoised"), names)
+                    written = self._write(clean, folder, Path(name).name, [])
+                    archive.write(written, name)
+                    os.unlink(written)
+                    if len(state.thumbnails) < GALLERY:
+                        thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
+                        state.thumbnails.append((thumbnail, source.name))
+                    state.megapixels += _pixels(clean) / 1e6
+                except Exception as error:
+                    state.failed.append((source.name, self.describe(error, source.name)))
+                state.done += 1
+                os.utime(folder)  # a long batch is not an old one
+        state.current, state.seconds, state.finished = "", time.perf_counter() - start, True
+        if names:
+            state.archive = str(path)
+        yield state
+
+    def _sources(self, file: str) -> Iterator[_Source]:
+        path, name = self._uploaded(file)
+        if _is_picture(name) or not zipfile.is_zipfile(path):
+            yield _Source(name, partial(read_picture, path, name, every=True))
+            return
+        try:
+            yield from _zipped(path, name, self.max_bytes)
+        except ImageError as error:
+            yield _Source(name, partial(_fail, error))
+
+    # ---- reading and writing --------------------------------------------------------------------
+
+    def _uploaded(self, file: str | None) -> tuple[Path, str]:
+        """An uploaded file and its name. Nothing outside our own folder is opened."""
+        if not file:
+            raise ImageError("no picture yet; drop one, or click an example")
+        path = Path(os.path.realpath(file))
+        if not path.is_relative_to(os.path.realpath(self.folder)) or not path.is_file():
+            raise ImageError(f"{Path(file).name}: is not here any more; upload it again")
+        return path, path.name
+
+    def _read(self, file: str | None, every: bool = False) -> tuple[Picture, str]:
+        path, name = self._uploaded(file)
+        return read_picture(path, name, every=every), name
+
+    def _write(self, picture: Picture, folder: Path, name: str, notes: list[str]) -> str:
+        """Write a result with the command line's writer; notes about what was lost are appended."""
+        path = folder / name
+        with open(path, "wb") as file:
+            notes += encode_picture(picture, file, path.suffix, name)
+        return str(path)
+
+    @staticmethod
+    def _facts(picture: Picture, name: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "format": picture.format,
+            "width": picture.width,
+            "height": picture.height,
+            "mode": picture.mode,
+            "bits": picture.pixels.dtype.itemsize * 8,
+            "pictures": 1 + len(picture.more),
+        }
+
+    @staticmethod
+    def _output(path: str, notes: list[str]) -> dict[str, Any]:
+        return {"output": Path(path).name, "output_bytes": os.path.getsize(path), "notes": notes}
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One file of a batch; ``read`` is called when its turn comes."""
+
+    name: str
+    read: Callable[[], Picture]
+    wanted: bool = True
+
+
+def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:
+    """The pictures in a ZIP. Nothing is extracted: each is read into memory, up to the limits."""
+    left = [max_bytes * ZIP_TIMES]
+    file = _ShortReads(path)
+    try:
+        archive = zipfile.ZipFile(file)
+        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}") from None
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise ImageError(f"{name}: damaged ZIP file ({str(error)[:80]}); make it again") from None
+    file.limit = None
+    if len(entries) > ZIP_ENTRIES:
+        raise ImageError(f"{name}: {len(entries)} files in a ZIP; the limit is {ZIP_ENTRIES}")
+    for entry in entries:
+        inside = safe_name(entry.filename)
+        hidden = any(part.startswith((".", "__MACOSX")) for part in inside.split("/"))
+        read = partial(_unzip, archive, entry, inside, max_bytes, left)
+        yield _Source(inside, read, wanted=not hidden and _is_picture(inside))
+
+
+def _unzip(
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, max_bytes: int, left: list[int]
+) -> Picture:
+    if entry.flag_bits & 1:
+        raise ImageError(f"{name}: encrypted; make the ZIP without a password")
+    limit = min(max_bytes, left[0])
+    try:
+        with archive.open(entry) as file:
+            data = file.read(limit + 1)  # what the ZIP says about the size may be a lie
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise ImageError(f"{name}: damaged in the ZIP ({str(error)[:80]})") from None
+    except Exception as error:  # zlib.error, lzma.LZMAError
+        raise ImageError(f"{name}: damaged in the ZIP ({type(error).__name__})") from None
+    left[0] -= len(data)
+    if len(data) > max_bytes:
+        raise ImageError(f"{name}: larger than the upload limit of {max_bytes >> 20} MB")
+    if len(data) > limit:
+        raise ImageError(f"{name}: the ZIP holds more than {max_bytes * ZIP_TIMES >> 20} MB; make several")
+    return read_picture(data, name, every=True)
+
+
+class _ShortReads(io.FileIO):
+    """A file that refuses to read much at once: zipfile reads a ZIP's list of files as a whole."""
+
+    limit: int | None = ZIP_LIST
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        rest = os.fstat(self.fileno()).st_size - self.tell()
+        wanted = rest if size is None or size < 0 else min(size, rest)
+        if self.limit is not None and wanted > self.limit:
+            raise ImageError(f"the ZIP lists too many files; the limit is {ZIP_ENTRIES}")
+        return super().read(size) or b""
+
+
+def _fail(error: Exception) -> Picture:
+    raise error
+
+
+def _is_picture(name: str) -> bool:
+    return name.lower().endswith(tuple(READABLE_SUFFIXES))
+
+
+def _unused(name: str, names: set[str]) -> str:
+    """``name``, or with a number where it is taken; remembered in ``names``."""
+    stem, suffix = os.path.splitext(name)
+    number, candidate = 2, name
+    while candidate in names:
+        candidate, number = f"{stem}-{number}{suffix}", number + 1
+    names.add(candidate)
+    return candidate
+
+
+def _clean(
+    model: Any, picture: Picture, sigma: float | None, shares: dict[str, float]
+) -> tuple[Picture, float, float]:
+    """(clean picture with all its frames or pages, mean noise level, seconds of the model)."""
+    levels: list[float] = []
+
+    def clean(one: Picture) -> Picture:
+        pixels = one.pixels[None]
+        level = model.sigma_maps(pixels, one.layout) if sigma is None else sigma
+        levels.append(float(np.mean(level)))
+        return one.with_pixels(model.clean(pixels, one.layout, level, **shares)[0])
+
+    start = time.perf_counter()
+    result = picture.map(clean)
+    return result, round(statistics.mean(levels), 2), time.perf_counter() - start
+
+
+def _pixels(picture: Picture) -> int:
+    """Of all frames or pages."""
+    return picture.width * picture.height * (1 + len(picture.more))
+
+
+def _speed(picture: Picture, seconds: float) -> dict[str, float]:
+    return {"seconds": round(seconds, 3), "megapixels_per_second": _megapixels(_pixels(picture), seconds)}
+
+
+def _latent_facts(latents: LatentFile, size: int) -> dict[str, Any]:
+    pixels = latents.width * latents.height
+    return {
+        "latent_shape": list(latents.latents.shape),
+        "latent_bytes": size,
+        "bits_per_pixel": round(8 * size / pixels, 3),
+    }
+
+
+def _rate(run: Callable[[], Any], rgb: NDArray, budget: float) -> float:
+    run()
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < budget and len(times) < 50):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return _megapixels(rgb.shape[1] * rgb.shape[2], statistics.median(times))
+
+
+def _megapixels(pixels: int, seconds: float) -> float:
+    """Megapixels per second, three digits."""
+    return float(f"{pixels / 1e6 / seconds:.3g}")
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("zenith-")
+
+
+def _middle(rgb: NDArray) -> NDArray:
+    """The middle of a picture that is larger than `COMPARE_PIXELS`."""
+    height, width = rgb.shape[:2]
+    scale = min(1.0, (COMPARE_PIXELS / (height * width)) ** 0.5)
+    rows, columns = max(1, int(height * scale)), max(1, int(width * scale))
+    y, x = (height - rows) // 2, (width - columns) // 2
+    return np.ascontiguousarray(rgb[y : y + rows, x : x + columns])
+
+
+# ---- pictures of pictures -------------------------------------------------------------------------
+
+
+def _shown(picture: Picture) -> Image.Image:
+    """An 8-bit L or RGB image that a browser shows with the right colours; transparency on white."""
+    image = to_pil(replace(picture, pixels=to_8_bits(picture.pixels)))
+    if image.mode == "CMYK":
+        image = Image.fromarray(to_rgb(picture.pixels[None], "CMYK")[0])
+    if image.mode in ("LA", "RGBA"):
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image
+
+
+def write_preview(picture: Picture, stem: Path) -> tuple[str, float]:
+    """Write a picture for the page; returns the path and the scale that it is shown at (1: every pixel)."""
+    image = _shown(picture)
+    scale = min(1.0, (PREVIEW_PIXELS / (image.width * image.height)) ** 0.5)
+    if scale < 1:
+        size = (max(1, int(image.width * scale)), max(1, int(image.height * scale)))
+        image = image.resize(size, Image.Resampling.LANCZOS)
+    options: dict[str, Any] = {}
+    profile = picture.metadata.get("icc_profile")
+    if profile and picture.layout != "CMYK":
+        options["icc_profile"] = profile
+    if image.width * image.height > LOSSLESS_PIXELS and max(image.size) < 65000:
+        path = f"{stem}.jpg"
+        image.save(path, "JPEG", quality=95, subsampling=0, **options)
+    else:
+        path = f"{stem}.png"
+        image.save(path, "PNG", compress_level=1, **options)
+    return path, round(scale, 3)
+
+
+def write_thumbnail(picture: Picture, path: Path) -> str:
+    image = _shown(picture)
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    options = {}
+    if picture.layout != "CMYK" and "icc_profile" in picture.metadata:
+        options["icc_profile"] = picture.metadata["icc_profile"]
+    image.save(path, "JPEG", quality=85, **options)
+    return str(path)
+
+
+def write_difference(before: Picture, after: Picture, stem: Path) -> tuple[str, int]:
+    """A picture of (before - after), amplified around middle grey; returns path and amplification."""
+    a, b = (to_8_bits(to_rgb(p.pixels[None], p.layout)[0]) for p in (before, after))
+    step = max(1, a.shape[0] // 64)
+    deviation = float((a[::step].astype(np.int16) - b[::step]).std())
+    gain = int(np.clip(np.rint(32 / max(deviation, 1e-6)), 1, 32))
+    out = np.empty_like(a)
+    for y in range(0, len(a), _BAND):
+        band = slice(y, y + _BAND)
+        difference = a[band].astype(np.int16) - b[band]
+        out[band] = np.clip(128 + gain * difference, 0, 255)
+    return write_preview(Picture(out, "RGB", "RGB"), stem)[0], gain
+
+
+def write_channels(z: NDArray, path: Path) -> str:
+    """The channels of latents (C, h, w) side by side, blue below and orange above each one's mean."""
+    channels, height, width = z.shape
+    columns = min(channels, 8)
+    step = max(1, -(-max(height, width) // 192))  # a sheet of 8 columns stays below 1,600 pixels
+    z = z[:, ::step, ::step]
+    times = max(1, 192 // max(z.shape[1:]))
+    mean, deviation = z.mean((1, 2), keepdims=True), z.std((1, 2), keepdims=True)
+    level = np.clip((z - mean) / (2.5 * deviation + 1e-12), -1, 1)[..., None]
+    dark, low, high = (np.array(c, np.float32) for c in ((20, 24, 33), (96, 165, 250), (251, 160, 60)))
+    colour = dark + np.abs(level) ** 0.8 * (np.where(level < 0, low, high) - dark)
+    tiles = np.rint(colour).astype(np.uint8).repeat(times, 1).repeat(times, 2)
+    rows, gap = -(-channels // columns), 4
+    h, w = tiles.shape[1:3]
+    sheet = np.full((rows * (h + gap) - gap, columns * (w + gap) - gap, 4), 0, np.uint8)
+    for i, tile in enumerate(tiles):
+        y, x = i // columns * (h + gap), i % columns * (w + gap)
+        sheet[y : y + h, x : x + w, :3], sheet[y : y + h, x : x + w, 3] = tile, 255
+    Image.fromarray(sheet).save(path, compress_level=4)
+    return str(path)

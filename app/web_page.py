@@ -1,0 +1,736 @@
+"""The web page: what stands where, and which job of `web_jobs.Workshop` each button starts.
+
+Pictures go in and out as files, so that nothing is converted on the way: what is shown is a preview,
+what is downloaded was written by the command line's writer. Jobs on the models share one queue, one at
+a time; each is also an endpoint with a name (docs/web-ui.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from zenith_ae import __version__
+from zenith_ae.images import READABLE_SUFFIXES
+
+from .web_jobs import BatchState, Result, Workshop, shipped_models
+
+__all__ = ["CSS", "build", "theme"]
+
+PICTURES = ["image", *sorted(READABLE_SUFFIXES)]
+DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
+Updates = dict[Any, Any]
+VIEW: dict[str, Any] = {"buttons": ["fullscreen"], "interactive": False}
+GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "elem_classes": "pictures"}
+#: Pillow's modes for people; those that are not here say it themselves.
+WORDS = {"L": "grey", "I;16": "grey", "I": "grey", "F": "grey", "LA": "grey and alpha", "P": "palette",
+         "RGBA": "RGB and alpha", "1": "black and white"}  # fmt: skip
+PRIVATE: dict[str, Any] = {"api_visibility": "private"}
+
+CSS = """
+.gradio-container { max-width: none !important; }
+.gradio-container .main.fillable { max-width: 1240px !important; padding: 16px 24px !important; }
+.gradio-container .html-container { padding: 0 !important; }
+#head { align-items: center; flex-wrap: nowrap; }
+#head h1 { margin: 0; font-size: 1.5rem; letter-spacing: -.01em; }
+#head h1 small { font-size: .8rem; font-weight: 400; color: var(--body-text-color-subdued); }
+#head p { margin: 2px 0 0; color: var(--body-text-color-subdued); }
+#mode { max-width: 2.75rem; min-width: 2.75rem; font-size: 1.1rem; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(112px, 1fr)); gap: 8px; margin: 0; }
+.facts div { border: 1px solid var(--border-color-primary); border-radius: 10px; padding: 8px 12px;
+    background: var(--block-background-fill); min-width: 0; }
+.facts dt { font-size: .75rem; color: var(--body-text-color-subdued); margin: 0; overflow-wrap: anywhere; }
+.facts dd { font-size: 1.02rem; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
+.facts small { font-weight: 400; color: var(--body-text-color-subdued); font-size: .8rem; }
+.note { color: var(--body-text-color-subdued); font-size: .9rem; margin: 4px 0; overflow-wrap: anywhere; }
+.wait { border: 2px dashed var(--border-color-primary); border-radius: 12px; padding: 72px 24px;
+    text-align: center; color: var(--body-text-color-subdued); }
+.wait b { display: block; font-size: 1.1rem; color: var(--body-text-color); margin-bottom: 4px; }
+.bar { width: 100%; height: 10px; appearance: none; border: none; border-radius: 5px; overflow: hidden;
+    background: var(--border-color-primary); }
+.bar::-webkit-progress-bar { background: var(--border-color-primary); }
+.bar::-webkit-progress-value { background: var(--color-accent); }
+.bar::-moz-progress-bar { background: var(--color-accent); }
+.failed { border-left: 3px solid #d97706; padding: 4px 12px; margin: 8px 0; overflow-wrap: anywhere; }
+.failed.alone { padding: 16px; margin: 0; background: var(--block-background-fill); border-radius: 6px; }
+.failed ul { margin: 4px 0 0; padding-left: 18px; }
+.scroll { overflow-x: auto; }
+table.models { border: none !important; width: 100%; border-collapse: collapse; margin: 0;
+    font-variant-numeric: tabular-nums; }
+table.models tr, table.models th, table.models td { border: none !important; background: none !important; }
+table.models th, table.models td { padding: 7px 10px !important; text-align: right !important;
+    white-space: nowrap; border-bottom: 1px solid var(--border-color-primary) !important; }
+table.models th:first-child, table.models td:first-child, table.models th:nth-child(2),
+table.models td:nth-child(2) { text-align: left !important; }
+.whole img { width: 100%; height: auto; max-height: none; }
+.pictures .grid-wrap { max-height: none !important; overflow: visible !important; height: auto !important; }
+.pictures .fixed-height { min-height: 0 !important; max-height: none !important; }
+.pictures .grid-container { height: auto !important; grid-auto-rows: auto !important;
+    grid-template-rows: none !important;
+    grid-template-columns: repeat(auto-fill, minmax(min(100%, 150px), 1fr)) !important; }
+#compare-gallery .grid-container {
+    grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)) !important; }
+.pictures .thumbnail-lg { aspect-ratio: auto !important; height: auto !important; }
+.pictures .thumbnail-lg img { height: auto !important; }
+footer { opacity: .7; }
+footer .divider { display: none !important; }
+@media (max-width: 640px) {
+    .gradio-container .main.fillable { padding: 12px !important; }
+    .tab-container button { padding: 0 10px !important; font-size: .95rem; }
+    .facts { grid-template-columns: repeat(2, 1fr); }
+    .wait { padding: 28px 16px; }
+    table.models th, table.models td { padding: 6px 6px !important; font-size: .85rem; }
+    table.models th:nth-child(2), table.models td:nth-child(2) { display: none; }
+}
+"""
+
+# The page's frame takes its colour from the reader's system alone, so it is set too.
+_TOGGLE = """() => {
+    document.body.classList.toggle('dark');
+    document.body.style.background = 'var(--body-background-fill)';
+}"""
+
+
+def theme() -> gr.themes.Base:
+    """Fonts of the reader's own system: nothing is fetched from anywhere."""
+    label: dict[str, Any] = {
+        "block_title_background_fill": "none",
+        "block_title_padding": "0",
+        "block_title_text_color": "*body_text_color",
+        "block_title_text_weight": "600",
+        "block_label_background_fill": "*background_fill_primary",
+        "block_label_text_color": "*body_text_color",
+        "block_label_text_weight": "600",
+    }
+    return gr.themes.Soft(
+        primary_hue="orange",
+        secondary_hue="orange",
+        neutral_hue="slate",
+        font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"],
+        font_mono=["ui-monospace", "Menlo", "Consolas", "monospace"],
+    ).set(
+        **label,
+        **{f"{name}_dark": value for name, value in label.items() if "color" in name or "fill" in name},
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+        checkbox_label_background_fill_selected="*primary_100",
+        checkbox_label_background_fill_selected_dark="*primary_900",
+        checkbox_label_text_color_selected="*body_text_color",
+        block_border_width="1px",
+        input_border_width="1px",
+        checkbox_border_width="1px",
+        checkbox_border_color="*neutral_400",
+        button_secondary_background_fill="*neutral_100",
+        button_secondary_background_fill_hover="*neutral_200",
+    )
+
+
+def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> gr.Blocks:
+    """The page. ``noisy`` and ``clean`` are pictures that a click loads."""
+    with gr.Blocks(title="zenith-ae", analytics_enabled=False, delete_cache=(3600, 6 * 3600)) as page:
+        with gr.Row(elem_id="head"):
+            gr.HTML(
+                f"<h1>zenith-ae <small>{__version__}</small></h1>"
+                "<p>Cleans noisy pictures. Everything stays on the computer that runs this page.</p>"
+            )
+            mode = gr.Button("◐", elem_id="mode", size="sm")
+        mode.click(None, js=_TOGGLE, **PRIVATE)
+        with gr.Tabs(elem_id="tabs"):
+            with gr.Tab("Denoise", id="denoise"):
+                _denoise_tab(workshop, noisy)
+            with gr.Tab("Latents", id="latents"):
+                _latents_tab(workshop, clean)
+            with gr.Tab("Batch", id="batch"):
+                _batch_tab(page, workshop)
+            with gr.Tab("Compare", id="compare"):
+                _compare_tab(workshop, clean[:1])
+        _endpoints(workshop)
+    page.queue(max_size=64, default_concurrency_limit=2)
+    return page
+
+
+def _for_api(workshop: Workshop, work: Callable) -> Callable:
+    """``work`` whose every failure is an error of one line for the client."""
+
+    def complain(error: Exception) -> gr.Error:
+        return gr.Error(workshop.describe(error), print_exception=False)
+
+    @functools.wraps(work)
+    def run(*values: Any) -> Any:
+        try:
+            return work(*values)
+        except Exception as error:
+            raise complain(error) from None
+
+    @functools.wraps(work)
+    def stream(*values: Any) -> Iterator[Any]:
+        try:
+            yield from work(*values)
+        except Exception as error:
+            raise complain(error) from None
+
+    return stream if inspect.isgeneratorfunction(work) else run
+
+
+def _for_page(workshop: Workshop, work: Callable, place: gr.HTML, blank: Callable[[], Updates]) -> Callable:
+    """``work`` whose every failure is one line at ``place``, where the result would be.
+
+    ``blank`` gives the updates that take away what an earlier picture left.
+    """
+
+    def complain(error: Exception) -> Updates:
+        text = html.escape(workshop.describe(error))
+        return blank() | {place: f"<div class='failed alone' role=alert>{text}</div>"}
+
+    @functools.wraps(work)
+    def run(*values: Any) -> Any:
+        try:
+            return work(*values)
+        except Exception as error:
+            return complain(error)
+
+    @functools.wraps(work)
+    def stream(*values: Any) -> Iterator[Any]:
+        try:
+            yield from work(*values)
+        except Exception as error:
+            yield complain(error)
+
+    return stream if inspect.isgeneratorfunction(work) else run
+
+
+def _drop(label: str, kinds: list[str] | None, many: bool = False) -> gr.File:
+    return gr.File(label=label, file_count="multiple" if many else "single", file_types=kinds,
+                   height=220 if many else 150, type="filepath")  # fmt: skip
+
+
+def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, label: str) -> None:
+    """Thumbnails; a click gives the target a copy of that file."""
+    if not examples:
+        return
+
+    def take(index: int) -> str:
+        source = examples[int(index) % len(examples)]
+        return str(shutil.copy(source, workshop.new_folder() / source.name))
+
+    data = gr.Dataset(label=label, components=[gr.Image(visible=False, type="filepath")], type="index",
+                      samples=[[str(e)] for e in examples], elem_classes="examples")  # fmt: skip
+    data.click(take, data, target, show_progress="hidden", **PRIVATE)
+
+
+def _noise_controls() -> list[Any]:
+    """Model, automatic, level, and the four shares: what a denoising job takes."""
+    auto = gr.Checkbox(True, label="Find the noise level by itself",
+                       info="It looks at every part. Switch off to choose the level.")  # fmt: skip
+    level = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
+                      info="5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
+    strength = gr.Slider(0, 1, 1, step=0.05, label="Strength",
+                         info="How much of the noise goes: 1 all of it, 0 none.")  # fmt: skip
+    names = shipped_models("denoiser")
+    with gr.Accordion("More", open=False):
+        luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness noise", info="Its share of the strength.")
+        chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour noise", info="Its share of the strength.")
+        grain = gr.Slider(0, 1, 0, step=0.05, label="Keep fine grain", info="A little looks like film.")
+        model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model")
+    auto.change(lambda on: gr.Slider(visible=not on), auto, level, show_progress="hidden", **PRIVATE)
+    return [model, auto, level, strength, luma, chroma, grain]
+
+
+def _shares(strength: float, luma: float, chroma: float, grain: float) -> dict[str, float]:
+    return {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+
+
+# ---- Denoise ----------------------------------------------------------------------------------------
+
+
+def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            file = _drop("A picture", PICTURES)
+            _examples(workshop, examples, file, "Or try one of these")
+            controls = _noise_controls()
+            go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go")
+        with gr.Column(scale=7, min_width=300):
+            wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
+            slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
+                                    buttons=["fullscreen"], elem_id="denoise-slider")  # fmt: skip
+            facts = gr.HTML(elem_id="denoise-facts")
+            get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="denoise-get")
+            with gr.Accordion("What was removed", visible=False, open=True) as more:
+                removed = gr.Image(show_label=False, **VIEW,
+                                   elem_id="denoise-removed", elem_classes="whole")  # fmt: skip
+                removed_note = gr.HTML()
+    outputs = [wait, slider, facts, get, more, removed, removed_note]
+    model, auto, level, *_ = controls
+
+    def blank() -> Updates:
+        return {
+            wait: gr.HTML(visible=False),
+            slider: gr.ImageSlider(value=None, visible=False),
+            get: gr.DownloadButton(visible=False),
+            more: gr.Accordion(visible=False),
+            removed: None,
+        }
+
+    def show(file: str | None, model: str, auto: bool, sigma: float) -> Updates:
+        if not file:
+            return blank() | {wait: gr.HTML(visible=True), facts: ""}
+        result = workshop.inspect(file, model)
+        before = result.files["before"]
+        updates = blank() | {
+            slider: gr.ImageSlider(value=(before, before), visible=True),
+            facts: _facts(_what(result.facts), _noise_fact(result.facts)),
+        }
+        if auto and "sigma" in result.facts:  # where the slider starts if somebody takes over by hand
+            updates[level] = min(100.0, round(result.facts["sigma"] * 2) / 2)
+        return updates
+
+    def run(file: str | None, model: str, auto: bool, sigma: float, *shares: float) -> Updates:
+        result = workshop.denoise(file, model, None if auto else sigma, **_shares(*shares))
+        found, files = result.facts, result.files
+        note = (
+            f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
+            "Edges or texture in it would be detail that was lost."
+        )
+        return {
+            wait: gr.HTML(visible=False),
+            slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
+            facts: _facts(_what(found), _noise_fact(found), _time(found)) + _notes(found),
+            get: _download(found, files["picture"]),
+            more: gr.Accordion(visible=True),
+            removed: files["removed"],
+            removed_note: f"<p class=note>{note}</p>",
+        }
+
+    file.change(_for_page(workshop, show, facts, blank), [file, model, auto, level], [*outputs, level],
+                show_progress_on=facts, **DEVICE, **PRIVATE)  # fmt: skip
+    go.click(_for_page(workshop, run, facts, blank), [file, *controls], outputs,
+             scroll_to_output=True, show_progress_on=[slider], **DEVICE, **PRIVATE)  # fmt: skip
+
+
+# ---- Latents ----------------------------------------------------------------------------------------
+
+
+def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
+    names = shipped_models("autoencoder")
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            file = _drop("A picture, or a latent file", [*PICTURES, ".safetensors"])
+            _examples(workshop, examples, file, "Or try one of these")
+            model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model",
+                                info="For pictures. A latent file names its own model.")  # fmt: skip
+            dtype = gr.Radio([("16 bit", "fp16"), ("32 bit", "fp32")], value="fp16", label="Numbers",
+                             info="16 bit halves the file and looks the same.")  # fmt: skip
+            go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go")
+        with gr.Column(scale=7, min_width=300):
+            wait = gr.HTML(_wait("A picture becomes latents and comes back",
+                                 "Drop a picture, or a .latent.safetensors file to decode."))  # fmt: skip
+            slider = gr.ImageSlider(label="Original and decoded", type="filepath", visible=False,
+                                    buttons=["fullscreen"], elem_id="latents-slider")  # fmt: skip
+            decoded = gr.Image(label="Decoded", visible=False, **VIEW,
+                               elem_id="latents-decoded", height=480)  # fmt: skip
+            facts = gr.HTML(elem_id="latents-facts")
+            with gr.Row():
+                get_latents = gr.DownloadButton("Latents", visible=False, variant="primary",
+                                                elem_id="latents-get", min_width=200)  # fmt: skip
+                get = gr.DownloadButton("Picture", visible=False, elem_id="latents-picture", min_width=200)
+            with gr.Accordion("Latent channels", visible=False, open=True) as grid:
+                channels = gr.Image(show_label=False, **VIEW,
+                                    elem_id="latents-channels", elem_classes="whole")  # fmt: skip
+                grid_note = gr.HTML()
+            with gr.Accordion("Difference", visible=False, open=False) as more:
+                difference = gr.Image(show_label=False, **VIEW,
+                                      elem_classes="whole")  # fmt: skip
+                more_note = gr.HTML()
+    outputs = [wait, slider, decoded, facts, get_latents, get]
+    outputs += [grid, channels, grid_note, more, difference, more_note]
+
+    def blank() -> Updates:
+        hidden = {get_latents: gr.DownloadButton(visible=False), get: gr.DownloadButton(visible=False)}
+        return hidden | {
+            wait: gr.HTML(visible=False),
+            slider: gr.ImageSlider(value=None, visible=False),
+            decoded: gr.Image(value=None, visible=False),
+            grid: gr.Accordion(visible=False),
+            more: gr.Accordion(visible=False),
+        }
+
+    def run(file: str | None, model: str, dtype: str) -> Updates:
+        decode = bool(file) and workshop.is_latent_file(str(file))
+        result = workshop.decode(file) if decode else workshop.roundtrip(file, model, dtype)
+        found, files = result.facts, result.files
+        cards = [
+            _what(found),
+            *([] if decode else [_close(found)]),
+            _size(found),
+            _time(found),
+        ]
+        shape = found["latent_shape"]
+        words = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
+        updates = blank() | {
+            facts: _facts(*cards) + _notes(found),
+            get: _download(found, files["picture"], "picture"),
+            grid: gr.Accordion(visible=True),
+            channels: files["channels"],
+            grid_note: f"<p class=note>{words}</p>",
+        }
+        if decode:
+            return updates | {decoded: gr.Image(value=files["after"], visible=True)}
+        name = f"Download latents ({_bytes(found['latent_bytes'])})"
+        return updates | {
+            slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
+            get_latents: gr.DownloadButton(name, value=files["latents"], visible=True),
+            more: gr.Accordion(visible=True),
+            difference: files["removed"],
+            more_note: f"<p class=note>Original minus decoded, amplified {found['gain']} times.</p>",
+        }
+
+    go.click(_for_page(workshop, run, facts, blank), [file, model, dtype], outputs, scroll_to_output=True,
+             show_progress_on=[slider, decoded, wait], **DEVICE, **PRIVATE)  # fmt: skip
+
+    def label(file: str | None) -> Any:
+        return gr.Button("Decode" if file and workshop.is_latent_file(file) else "Encode and decode")
+
+    file.change(label, file, go, show_progress="hidden", **PRIVATE)
+
+
+# ---- Batch ------------------------------------------------------------------------------------------
+
+
+def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
+    running: dict[str, threading.Event] = {}
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            files = _drop("Pictures, or a ZIP of them", None, many=True)
+            controls = _noise_controls()
+            go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go")
+            stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
+        with gr.Column(scale=7, min_width=300):
+            status = gr.HTML(_wait("Many pictures at once", "You get a ZIP with the same names and formats."),
+                             elem_id="batch-status")  # fmt: skip
+            get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="batch-get")
+            gallery = gr.Gallery(show_label=False, columns=4, visible=False,
+                                 **GALLERY, elem_id="batch-gallery")  # fmt: skip
+
+    def run(
+        request: gr.Request,
+        files: list[str] | None,
+        model: str,
+        auto: bool,
+        sigma: float,
+        *shares: float,
+    ) -> Iterator[Updates]:
+        flag = running[str(request.session_hash)] = threading.Event()
+        shown = 0
+        level = None if auto else sigma
+        for state in workshop.batch(files, model, level, flag.is_set, **_shares(*shares)):
+            new = state.finished or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
+            shown = len(state.thumbnails) if new else shown
+            updates: Updates = {
+                status: _batch_status(state),
+                stop: gr.Button(visible=not state.finished),
+                go: gr.Button(interactive=state.finished),
+            }
+            if new:
+                updates[gallery] = gr.Gallery(value=list(state.thumbnails), visible=shown > 0)
+            if state.archive:
+                updates[get] = gr.DownloadButton(_zip_label(state), value=state.archive, visible=True)
+            elif not state.done:
+                updates[get] = gr.DownloadButton(visible=False)
+            yield updates
+
+    def blank() -> Updates:
+        return {get: gr.DownloadButton(visible=False), gallery: gr.Gallery(value=None, visible=False),
+                stop: gr.Button(visible=False), go: gr.Button(interactive=True)}  # fmt: skip
+
+    def cancel(request: gr.Request) -> None:
+        if flag := running.get(str(request.session_hash)):
+            flag.set()
+
+    def leave(request: gr.Request) -> None:
+        if flag := running.pop(str(request.session_hash), None):
+            flag.set()
+
+    outputs = [status, get, gallery, stop, go]
+    go.click(_for_page(workshop, run, status, blank), [files, *controls], outputs,
+             show_progress_on=status, **DEVICE, **PRIVATE)  # fmt: skip
+    stop.click(cancel, None, None, queue=False, **PRIVATE)
+    page.unload(leave)
+
+
+def _batch_status(state: BatchState) -> str:
+    done, total = state.done, state.total
+    parts = [f'<progress class=bar max="{total}" value="{done}"></progress>']
+    good = done - len(state.failed)
+    rate = state.megapixels / state.seconds if state.seconds > 0 else 0
+    if state.finished:
+        word = "Cancelled" if state.cancelled else "Done"
+        left = total - done
+        text = f"{word}: {good} of {total} pictures in {_seconds(state.seconds)}"
+        parts.append(f"<p><b>{text}</b>{f', {left} not started' if left else ''}</p>")
+    else:
+        rest = state.seconds / done * (total - done) if done else 0
+        text = f"{done} of {total}, now {html.escape(state.current)}"
+        parts.append(f"<p><b>{text}</b>{f', about {_seconds(rest)} to go' if done else ''}</p>")
+    if good:
+        parts.append(f"<p class=note>{rate:.2g} megapixels per second, reading and writing included</p>")
+    if state.left_out:
+        parts.append(f"<p class=note>{state.left_out} other files in the ZIP were left out</p>")
+    if state.failed:
+        lines = "".join(f"<li>{html.escape(text)}</li>" for _, text in state.failed)
+        parts.append(f"<div class=failed><b>{len(state.failed)} failed</b><ul>{lines}</ul></div>")
+    return "".join(parts)
+
+
+def _zip_label(state: BatchState) -> str:
+    return f"Download the ZIP ({_bytes(Path(str(state.archive)).stat().st_size)})"
+
+
+# ---- Compare ----------------------------------------------------------------------------------------
+
+
+def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
+    import pandas
+
+    names = [*shipped_models("denoiser"), *shipped_models("autoencoder")]
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            file = _drop("A clean picture", PICTURES)
+            _examples(workshop, examples, file, "Or try this one")
+            models = gr.CheckboxGroup(names, value=names, label="Models")
+            sigma = gr.Slider(0, 75, 25, step=1, label="Noise to add",
+                              info="Denoisers get the picture with this noise.")  # fmt: skip
+            go = gr.Button("Compare", variant="primary", size="lg", elem_id="compare-go")
+        with gr.Column(scale=7, min_width=300):
+            wait = gr.HTML(_wait("Every model on one picture", "Side by side, with time and quality."))
+            gallery = gr.Gallery(show_label=False, columns=2, visible=False,
+                                 **GALLERY, elem_id="compare-gallery")  # fmt: skip
+            table = gr.HTML(elem_id="compare-table")
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            gr.HTML("<h3>This machine</h3><p class=note>How many megapixels each model does in a second, on "
+                    "512 × 512 pixels. Takes a few seconds.</p>")  # fmt: skip
+            measure = gr.Button("Measure", elem_id="compare-measure")
+        with gr.Column(scale=7, min_width=300):
+            chart = gr.BarPlot(x="model", y="megapixels per second", visible=False, sort="-y", height=300,
+                               x_title=" ", y_lim=[0, None], x_label_angle=-20, buttons=[],
+                               elem_id="compare-chart")  # fmt: skip
+            problem = gr.HTML()
+
+    def blank() -> Updates:
+        return {wait: gr.HTML(visible=False), gallery: gr.Gallery(value=None, visible=False)}
+
+    def run(file: str | None, models: list[str], sigma: float) -> Updates:
+        result = workshop.compare(file, models, sigma)
+        rows = {row["model"]: row for row in result.facts["rows"]}
+        shown = []
+        for key, path in result.files.items():
+            if key in rows:
+                caption = f"{key}: {rows[key]['psnr']:.2f} dB"
+            elif key == "noisy":
+                caption = f"with noise {sigma:g}: {result.facts['noisy_psnr']:.2f} dB"
+            else:
+                caption = "original"
+            shown.append((path, caption))
+        return blank() | {gallery: gr.Gallery(value=shown, visible=True), table: _table(result)}
+
+    def bench() -> Updates:
+        frame = pandas.DataFrame(workshop.benchmark(), columns=["model", "megapixels per second"])
+        return {chart: gr.BarPlot(value=frame, visible=True), problem: ""}
+
+    go.click(_for_page(workshop, run, table, blank), [file, models, sigma], [wait, gallery, table],
+             scroll_to_output=True, show_progress_on=[gallery, wait], **DEVICE, **PRIVATE)  # fmt: skip
+    measure.click(_for_page(workshop, bench, problem, dict), None, [chart, problem], show_progress_on=chart,
+                  **DEVICE, **PRIVATE)  # fmt: skip
+
+
+def _table(result: Result) -> str:
+    head = "".join(f"<th>{t}</th>" for t in ("Model", "Does", "PSNR, dB", "SSIM", "Time", "MP/s"))
+    rows = "".join(
+        f"<tr><td>{r['model']}</td><td>{r['does']}</td><td>{r['psnr']:.2f}</td><td>{r['ssim']:.4f}</td>"
+        f"<td>{_seconds(r['seconds'])}</td><td>{r['megapixels_per_second']:g}</td></tr>"
+        for r in result.facts["rows"]
+    )
+    note = "Higher PSNR and SSIM are closer to the original; MP/s are megapixels per second."
+    if result.facts["cut"]:
+        note += f" Measured on the middle {result.facts['width']} × {result.facts['height']} pixels."
+    return (
+        f"<div class=scroll><table class=models><tr>{head}</tr>{rows}</table></div><p class=note>{note}</p>"
+    )
+
+
+# ---- endpoints --------------------------------------------------------------------------------------
+
+
+def _endpoints(workshop: Workshop) -> None:
+    """The API: each endpoint takes files and settings, and gives files and a JSON object of facts."""
+    denoisers, autoencoders = shipped_models("denoiser"), shipped_models("autoencoder")
+    with gr.Row(visible=False):
+        picture = gr.File(label="picture", type="filepath")
+        several = gr.File(label="pictures or ZIP files", file_count="multiple", type="filepath")
+        denoiser = gr.Dropdown(list(denoisers), value=denoisers[0] if denoisers else None, label="model")
+        autoencoder = gr.Dropdown(list(autoencoders), label="model",
+                                  value=autoencoders[0] if autoencoders else None)  # fmt: skip
+        chosen = gr.CheckboxGroup(
+            [*denoisers, *autoencoders], value=[*denoisers, *autoencoders], label="models"
+        )
+        sigma = gr.Number(-1, minimum=-1, maximum=255, label="noise level, 0 to 255; -1 estimates it")
+        added = gr.Number(25, minimum=0, maximum=255, label="noise to add for denoisers")
+        shares = [
+            gr.Number(value, minimum=0, maximum=1, label=f"{name}, 0 to 1")
+            for name, value in _shares(1, 1, 1, 0).items()
+        ]
+        dtype = gr.Radio(["fp16", "fp32"], value="fp16", label="number format of the latents")
+        file, facts = gr.File(label="result"), gr.JSON(label="facts")
+        second = gr.File(label="latents")
+        trigger = gr.Button()
+
+    def denoise(
+        picture: str,
+        model: str,
+        sigma: float = -1,
+        strength: float = 1,
+        luma: float = 1,
+        chroma: float = 1,
+        grain: float = 0,
+    ) -> tuple[str, dict]:
+        """Remove noise; the file keeps its format, size, mode and bit depth."""
+        level, shares = None if sigma < 0 else sigma, _shares(strength, luma, chroma, grain)
+        result = workshop.denoise(picture, model, level, **shares)
+        return result.files["picture"], result.facts
+
+    def encode(picture: str, model: str, dtype: str = "fp16") -> tuple[str, dict]:
+        """Encode a picture to a latent file."""
+        result = workshop.encode(picture, model, dtype)
+        return result.files["latents"], result.facts
+
+    def decode(latents: str) -> tuple[str, dict]:
+        """Decode a latent file to a PNG."""
+        result = workshop.decode(latents)
+        return result.files["picture"], result.facts
+
+    def roundtrip(picture: str, model: str, dtype: str = "fp16") -> tuple[str, str, dict]:
+        """Encode and decode; the picture, its latent file, and how close they are."""
+        result = workshop.roundtrip(picture, model, dtype)
+        return result.files["picture"], result.files["latents"], result.facts
+
+    def batch(
+        pictures: list[str],
+        model: str,
+        sigma: float = -1,
+        strength: float = 1,
+        luma: float = 1,
+        chroma: float = 1,
+        grain: float = 0,
+    ) -> Iterator[tuple[str | None, dict]]:
+        """Denoise many pictures or ZIP files; progress on the way, a ZIP at the end."""
+        level, shares = None if sigma < 0 else sigma, _shares(strength, luma, chroma, grain)
+        for state in workshop.batch(pictures, model, level, lambda: False, **shares):
+            report = {k: v for k, v in asdict(state).items() if k not in ("thumbnails", "archive")}
+            yield state.archive, report
+
+    def compare(picture: str, models: list[str], sigma: float = 25) -> dict:
+        """PSNR, SSIM and time of models on one picture."""
+        return workshop.compare(picture, models, sigma).facts
+
+    def benchmark() -> dict[str, float]:
+        """Megapixels per second of every model on this machine."""
+        return dict(workshop.benchmark())
+
+    def models() -> dict[str, list[str]]:
+        """Names of the models."""
+        return {"denoiser": list(denoisers), "autoencoder": list(autoencoders)}
+
+    for work, inputs, outputs in (
+        (denoise, [picture, denoiser, sigma, *shares], [file, facts]),
+        (encode, [picture, autoencoder, dtype], [file, facts]),
+        (decode, [picture], [file, facts]),
+        (roundtrip, [picture, autoencoder, dtype], [file, second, facts]),
+        (batch, [several, denoiser, sigma, *shares], [file, facts]),
+        (compare, [picture, chosen, added], [facts]),
+        (benchmark, [], [facts]),
+        (models, [], [facts]),
+    ):
+        description = inspect.getdoc(work)
+        trigger.click(_for_api(workshop, work), inputs, outputs, api_name=work.__name__,
+                      api_description=description, **DEVICE)  # fmt: skip
+
+
+# ---- words ------------------------------------------------------------------------------------------
+
+
+def _wait(title: str, text: str) -> str:
+    return f"<div class=wait><b>{title}</b>{text}</div>"
+
+
+def _facts(*items: tuple[str, str]) -> str:
+    """Pairs of (what, value as HTML) as small cards."""
+    return "<dl class=facts>" + "".join(f"<div><dt>{a}</dt><dd>{b}</dd></div>" for a, b in items) + "</dl>"
+
+
+def _what(facts: dict[str, Any]) -> tuple[str, str]:
+    mode = WORDS.get(facts["mode"], facts["mode"])
+    kind = f"{facts['format'] or ''} {mode}, {facts['bits']} bit".strip()
+    return html.escape(
+        facts["name"]
+    ), f"{facts['width']} × {facts['height']} <small>{html.escape(kind)}</small>"
+
+
+def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
+    if "sigma" not in facts:
+        return "Noise level", "not known"
+    level = facts["sigma"]
+    bounds = ((2, "hardly any"), (8, "faint"), (20, "visible"), (40, "strong"), (256, "very strong"))
+    words = next(word for bound, word in bounds if level < bound or bound == 256)
+    return "Noise level" + (
+        " found" if facts.get("estimated", True) else ""
+    ), f"{level:.1f} <small>{words}</small>"
+
+
+def _time(facts: dict[str, Any]) -> tuple[str, str]:
+    speed = f"{facts['megapixels_per_second']:.3g}"
+    return "Time", f"{_seconds(facts['seconds'])} <small>{speed} megapixels/s</small>"
+
+
+def _close(facts: dict[str, Any]) -> tuple[str, str]:
+    return "Closeness", f"{facts['psnr']:.2f} dB <small>PSNR, SSIM {facts['ssim']:.3f}</small>"
+
+
+def _size(facts: dict[str, Any]) -> tuple[str, str]:
+    size = _bytes(facts["latent_bytes"])
+    return "Latents", f"{facts['bits_per_pixel']:.3g} <small>bits per pixel, {size}</small>"
+
+
+def _notes(facts: dict[str, Any]) -> str:
+    notes = [*facts.get("notes", [])]
+    if facts["pictures"] > 1:
+        notes.append(f"all {facts['pictures']} pictures in the file are done; the first is shown")
+    if facts.get("shown", 1) < 1:
+        notes.append(f"shown here at {facts['shown']:.0%} of its size; the download has every pixel")
+    return "".join(f"<p class=note>Note: {html.escape(note)}.</p>" for note in notes)
+
+
+def _download(facts: dict[str, Any], path: str, what: str | None = None) -> gr.DownloadButton:
+    label = f"Download {what or facts['output']} ({_bytes(facts['output_bytes'])})"
+    return gr.DownloadButton(label, value=path, visible=True)
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _bytes(size: int) -> str:
+    if size >= 2**20:
+        return f"{size / 2**20:.1f} MB"
+    return f"{max(1, round(size / 1024))} KB"

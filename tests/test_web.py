@@ -1,0 +1,1081 @@
+"""The web page: its jobs, its server, and the page itself in a headless browser.
+
+The jobs are tested with small models of known behaviour and need nothing but the library. The server
+needs Gradio, the page also Playwright and Chromium; where these are missing, the tests skip. With
+``ZENITH_SCREENSHOTS=docs/images`` the last test takes the documentation's pictures, with the shipped
+models.
+"""
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from zenith_ae import weights as weights_module
+from zenith_ae.app import web, web_jobs
+from zenith_ae.app.cli import run as run_cli
+from zenith_ae.app.web_jobs import Workshop, safe_name, shipped_models
+from zenith_ae.errors import ImageError, LatentError, ZenithError
+from zenith_ae.images import Picture, read_picture
+from zenith_ae.latents import LatentFile, encode_latents, read_latents
+
+SCREENSHOTS = os.environ.get("ZENITH_SCREENSHOTS")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def models(sigma_denoiser, identity_autoencoder):
+    """The page offers two models: one adds 10/255 (or the level it is told), one loses nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        small = {"adds-sigma": sigma_denoiser, "identity": identity_autoencoder}
+        patch.setattr(weights_module, "available_weights", lambda: small)
+        shipped_models.cache_clear()
+        yield small
+    shipped_models.cache_clear()
+
+
+@pytest.fixture
+def shop(models, tmp_path):
+    folder = tmp_path / "private"
+    folder.mkdir()
+    return Workshop(folder, threads=1, max_bytes=2**20)
+
+
+def noise(size=(21, 13), channels=3, dtype=np.uint8, seed=0):
+    """Pixels (H, W, C) with room for the 10/255 that the test's denoiser adds."""
+    height, width = size[1], size[0]
+    values = np.random.default_rng(seed).integers(0, 200, (height, width, channels))
+    return (values * 257 if dtype == np.uint16 else values).astype(dtype)
+
+
+PICTURES = {
+    "rgb.png": lambda: Image.fromarray(noise()),
+    "grey.jpg": lambda: Image.fromarray(noise(channels=1)[..., 0]),
+    "deep.png": lambda: Image.fromarray(noise(channels=1, dtype=np.uint16)[..., 0]),
+    "deep.tif": lambda: Image.fromarray(noise(channels=1, dtype=np.uint16)[..., 0]),
+    "float.tiff": lambda: Image.fromarray(noise(channels=1)[..., 0].astype(np.float32) / 255),
+    "alpha.png": lambda: Image.fromarray(noise(channels=4)),
+    "greyalpha.png": lambda: Image.fromarray(noise(channels=2)),
+    "ink.jpg": lambda: Image.fromarray(noise()).convert("CMYK"),
+    "small.webp": lambda: Image.fromarray(noise((1, 1))),
+}
+
+
+def put(shop, name, image=None):
+    """A file as Gradio would have uploaded it."""
+    path = shop.new_folder() / name
+    (image or PICTURES[name]()).save(path)
+    return str(path)
+
+
+def put_bytes(shop, name, data):
+    path = shop.new_folder() / name
+    path.write_bytes(data)
+    return str(path)
+
+
+def broken_png():
+    data = io.BytesIO()
+    Image.fromarray(noise((60, 60))).save(data, "PNG")
+    return data.getvalue()[:2000]
+
+
+def png(seed=0, size=(21, 13)):
+    data = io.BytesIO()
+    Image.fromarray(noise(size, seed=seed)).save(data, "PNG")
+    return data.getvalue()
+
+
+def message(call, *arguments):
+    with pytest.raises(ZenithError) as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+# ---- jobs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_denoised_file_is_the_one_that_the_command_line_writes(shop, models, tmp_path, name):
+    file = put(shop, name)
+    result = shop.denoise(file, "adds-sigma", None, strength=0.5)
+    out = tmp_path / result.facts["output"]
+    arguments = ["denoise", file, "-o", str(out), "--model", str(models["adds-sigma"]), "--strength", "0.5"]
+    assert run_cli([*arguments, "-q"]) == 0
+    assert Path(result.files["picture"]).read_bytes() == out.read_bytes()
+    with Image.open(file) as before, Image.open(result.files["picture"]) as after:
+        assert (after.format, after.size, after.mode) == (before.format, before.size, before.mode)
+    assert result.facts["sigma"] == 10 and result.facts["estimated"]
+    assert result.facts["megapixels_per_second"] > 0
+
+
+def test_every_page_of_a_file_is_denoised_and_the_first_is_shown(shop):
+    path = shop.new_folder() / "pages.tif"
+    pages = [Image.fromarray(noise(seed=i)) for i in range(3)]
+    pages[0].save(path, save_all=True, append_images=pages[1:])
+    result = shop.denoise(str(path), "adds-sigma", 20.0)
+    assert result.facts["pictures"] == 3
+    with Image.open(result.files["picture"]) as image:
+        for i in range(3):
+            image.seek(i)
+            assert np.array_equal(np.asarray(image), noise(seed=i) + 20)
+    with Image.open(result.files["before"]) as shown:
+        assert np.array_equal(np.asarray(shown), noise(seed=0))
+
+
+def test_shares_reach_the_model(shop):
+    file = put(shop, "rgb.png")
+    same = shop.denoise(file, "adds-sigma", luma=0, chroma=0)
+    assert np.array_equal(np.asarray(Image.open(same.files["picture"])), np.asarray(Image.open(file)))
+    state = last(shop.batch([file], "adds-sigma", luma=0.5))
+    with zipfile.ZipFile(state.archive) as archive, Image.open(archive.open("rgb.denoised.png")) as image:
+        assert np.array_equal(np.asarray(image), noise() + 5)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_what_is_shown_is_8_bit_grey_or_rgb_of_the_same_size(shop, name):
+    result = shop.denoise(put(shop, name), "adds-sigma", 20.0)
+    size = read_picture(result.files["picture"]).pixels.shape[1::-1]
+    for role in ("before", "after", "removed"):
+        with Image.open(result.files[role]) as image:
+            assert image.mode in ("L", "RGB") and image.size == size and image.format == "PNG"
+
+
+def test_transparency_is_shown_on_white(shop):
+    clear = Image.new("RGBA", (8, 8), (9, 9, 9, 0))
+    shown = shop.inspect(put(shop, "clear.png", clear), "adds-sigma").files["before"]
+    assert np.asarray(Image.open(shown)).min() == 255
+
+
+def test_large_picture_is_shown_smaller_but_written_whole(shop, monkeypatch):
+    monkeypatch.setattr(web_jobs, "PREVIEW_PIXELS", 1000)
+    monkeypatch.setattr(web_jobs, "LOSSLESS_PIXELS", 500)
+    result = shop.denoise(put(shop, "big.png", Image.fromarray(noise((100, 80)))), "adds-sigma")
+    with Image.open(result.files["after"]) as shown, Image.open(result.files["picture"]) as whole:
+        assert shown.format == "JPEG" and shown.width * shown.height <= 1000
+        assert whole.size == (100, 80)
+    assert 0.3 < result.facts["shown"] < 0.4
+
+
+def test_difference_is_grey_where_nothing_changed_and_amplified_elsewhere(shop):
+    file = put(shop, "rgb.png")
+    same = np.asarray(Image.open(shop.denoise(file, "adds-sigma", 25.0, strength=0).files["removed"]))
+    assert (same == 128).all()
+    pixels = np.full((16, 16, 3), 100, np.uint8)
+    changed = pixels.copy()
+    changed[:, 8:] -= 4
+    path, gain = web_jobs.write_difference(
+        Picture(pixels, "RGB", "RGB"), Picture(changed, "RGB", "RGB"), shop.new_folder() / "d"
+    )
+    shown = np.asarray(Image.open(path)).astype(int)
+    assert gain == 16 and (shown[:, :8] == 128).all() and (shown[:, 8:] == 128 + 16 * 4).all()
+
+
+def test_round_trip_measures_and_its_latent_file_decodes_to_the_same_pixels(shop):
+    file = put(shop, "rgb.png")
+    result = shop.roundtrip(file, "identity")
+    facts = result.facts
+    assert facts["psnr"] > 50 and facts["ssim"] > 0.99 and facts["latent_shape"] == [1, 192, 2, 3]
+    assert facts["bits_per_pixel"] == round(8 * os.path.getsize(result.files["latents"]) / (21 * 13), 3)
+    assert Path(result.files["latents"]).name == "rgb.latent.safetensors"
+    with Image.open(result.files["channels"]) as channels:
+        assert channels.width > 8 * 3 and channels.height > 24 * 2
+    assert shop.is_latent_file(result.files["latents"]) and not shop.is_latent_file(file)
+    decoded = shop.decode(result.files["latents"])
+    assert Path(decoded.files["picture"]).name == "rgb.decoded.png"
+    a, b = (np.asarray(Image.open(r.files["picture"])) for r in (result, decoded))
+    assert np.array_equal(a, b)
+    both = (read_latents(r.files["latents"]) for r in (shop.encode(file, "identity"), result))
+    assert np.array_equal(*(latents.latents for latents in both))
+
+
+def test_round_trip_keeps_16_bits_and_alpha(shop):
+    for name in ("deep.tif", "alpha.png"):
+        file = put(shop, name)
+        result = shop.roundtrip(file, "identity", "fp32")
+        before, after = np.asarray(Image.open(file)), np.asarray(Image.open(result.files["picture"]))
+        assert before.dtype == after.dtype and before.shape == after.shape
+        assert np.abs(before.astype(int) - after).max() <= (1 if name == "alpha.png" else 2)
+
+
+def test_latents_of_other_weights_or_unknown_models_are_refused(shop):
+    z = np.zeros((1, 192, 2, 3), np.float32)
+    for model, weights, count in (("identity", "0" * 16, 1), ("elsewhere", "0" * 16, 1)):
+        data = encode_latents(LatentFile(z.repeat(count, 0), model, weights, 13, 21))
+        text = message(shop.decode, put_bytes(shop, "x.latent.safetensors", data))
+        assert text.startswith("x.latent.safetensors: made by") and "zenith-ae decode" in text
+    many = LatentFile(z.repeat(2, 0), "identity", shop.model("identity", "autoencoder").hash, 13, 21)
+    text = message(shop.decode, put_bytes(shop, "two.safetensors", encode_latents(many)))
+    assert text == "two.safetensors: holds 2 pictures; the page decodes one"
+    with pytest.raises(LatentError, match="not a latent file"):
+        shop.decode(put_bytes(shop, "y.safetensors", b"{}" * 20))
+
+
+def test_compare_measures_every_model_against_the_original(shop):
+    result = shop.compare(put(shop, "rgb.png"), ["adds-sigma", "identity"], 0)
+    rows = {row["model"]: row for row in result.facts["rows"]}
+    assert rows["identity"]["psnr"] > 50
+    assert rows["adds-sigma"]["psnr"] == pytest.approx(20 * np.log10(255 / 10), abs=0.01)
+    assert set(result.files) == {"original", "noisy", "adds-sigma", "identity"}
+    noisy = shop.compare(put(shop, "rgb.png"), ["adds-sigma"], 25)
+    assert noisy.facts["noisy_psnr"] < 25
+    assert "choose at least one model" in message(shop.compare, put(shop, "rgb.png"), ["other"])
+
+
+def test_compare_takes_the_middle_of_a_large_picture(shop, monkeypatch):
+    monkeypatch.setattr(web_jobs, "COMPARE_PIXELS", 400)
+    facts = shop.compare(put(shop, "big.png", Image.fromarray(noise((100, 50)))), ["identity"]).facts
+    assert facts["cut"] and (facts["width"], facts["height"]) == (28, 14)
+
+
+def test_benchmark_has_a_rate_for_every_part_of_every_model(shop):
+    rows = shop.benchmark(seconds=0)
+    assert [name for name, _ in rows] == ["adds-sigma", "identity encode", "identity decode"]
+    assert all(rate > 0 for _, rate in rows)
+
+
+def test_only_shipped_models_are_loaded_never_files_of_the_server(shop, models):
+    for name in ("/etc/passwd", "../x", str(models["identity"]), "identity"):
+        assert "no such denoiser" in message(shop.model, name, "denoiser")
+
+
+def test_nothing_outside_the_private_folder_is_opened(shop, tmp_path):
+    outside = tmp_path / "outside.png"
+    PICTURES["rgb.png"]().save(outside)
+    link = shop.new_folder() / "link.png"
+    link.symlink_to(outside)
+    climbing = shop.folder / ".." / "outside.png"
+    for path in (outside, link, climbing, "/etc/passwd", shop.folder, shop.folder / "missing.png"):
+        for job in (
+            lambda p: shop.denoise(p, "adds-sigma"),
+            lambda p: shop.roundtrip(p, "identity"),
+            shop.decode,
+            lambda p: list(shop.batch([p], "adds-sigma")),
+        ):
+            text = message(job, str(path))
+            assert text.endswith("is not here any more; upload it again") and str(tmp_path) not in text
+
+
+def test_messages_name_the_picture_and_no_path_of_the_server(shop):
+    file = put_bytes(shop, "broken.png", broken_png())
+    with pytest.raises(ImageError) as caught:
+        shop.denoise(file, "adds-sigma")
+    text = shop.describe(caught.value)
+    assert re.fullmatch(r"broken\.png: damaged or truncated picture \(.*\); copy or export it again", text)
+    assert "no picture yet" in message(shop.denoise, None, "adds-sigma")
+    secret = ImageError(f"{shop.folder}/abc/x.png: wrong\nagain")
+    assert shop.describe(secret) == "abc/x.png: wrong again"
+    assert str(shop.folder) not in shop.describe(RuntimeError(f"{shop.folder} exploded"), "x.png")
+    assert shop.describe(MemoryError(), "x.png") == "x.png: not enough memory; try a smaller picture"
+
+
+def test_old_results_are_removed_and_what_the_page_needs_stays(shop):
+    page = shop.new_folder()
+    shop.keep_what_is_there()
+    old, young = shop.new_folder(), shop.new_folder()
+    long_ago = time.time() - web_jobs.KEEP_SECONDS - 60
+    for folder in (page, old):
+        os.utime(folder, (long_ago, long_ago))
+    shop.new_folder()
+    assert page.exists() and young.exists() and not old.exists()
+
+
+# ---- batches ----------------------------------------------------------------------------------------
+
+
+def last(states):
+    *_, state = states
+    return state
+
+
+def names(state):
+    with zipfile.ZipFile(state.archive) as archive:
+        assert archive.testzip() is None
+        return archive.namelist()
+
+
+def zipped(entries):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries:
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def test_batch_of_20_with_one_broken_gives_19_and_names_the_broken_one(shop):
+    files = [put_bytes(shop, f"{i:02}.png", png(i)) for i in range(19)]
+    files.insert(7, put_bytes(shop, "broken.png", broken_png()))
+    states = [(s.done, s.current) for s in shop.batch(files, "adds-sigma")]
+    assert states[8] == (8, "07.png") and states[-1] == (20, "")
+    state = last(shop.batch(files, "adds-sigma", 30.0))
+    assert names(state) == [f"{i:02}.denoised.png" for i in range(19)]
+    assert [name for name, _ in state.failed] == ["broken.png"]
+    assert "damaged or truncated" in state.failed[0][1]
+    assert len(state.thumbnails) == 19 and state.finished and not state.cancelled
+    with zipfile.ZipFile(state.archive) as archive, Image.open(archive.open("03.denoised.png")) as image:
+        assert image.mode == "RGB" and np.array_equal(np.asarray(image), noise(seed=3) + 30)
+    left = {p.suffix for p in Path(state.archive).parent.iterdir()}
+    assert left == {".zip", ".jpg"}  # the results themselves are in the ZIP only
+
+
+def test_batch_of_a_zip_keeps_its_tree_and_leaves_out_what_is_no_picture(shop):
+    entries = [("a/x.png", png()), ("b/x.png", png(1)), ("a/notes.txt", b"hello"), ("__MACOSX/._x.png", b"?"),
+               (".hidden.png", png()), ("deep/er/y.jpg", png(2))]  # fmt: skip
+    state = last(shop.batch([put_bytes(shop, "shots.zip", zipped(entries))], "adds-sigma"))
+    assert names(state) == ["a/x.denoised.png", "b/x.denoised.png", "deep/er/y.denoised.jpg"]
+    assert state.left_out == 3 and not state.failed
+
+
+def test_equal_names_get_numbers(shop):
+    files = [put_bytes(shop, "x.png", png(i)) for i in range(3)]
+    assert names(last(shop.batch(files, "adds-sigma"))) == [
+        "x.denoised.png", "x.denoised-2.png", "x.denoised-3.png"]  # fmt: skip
+
+
+def test_cancelled_batch_gives_what_was_done(shop):
+    files = [put_bytes(shop, f"{i}.png", png(i)) for i in range(6)]
+    seen = []
+    state = last(shop.batch(files, "adds-sigma", cancelled=lambda: len(seen) == 3 or seen.append(1)))
+    assert state.cancelled and state.done == 3
+    assert names(state) == ["0.denoised.png", "1.denoised.png", "2.denoised.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("../../../etc/passwd.png", "etc/passwd.png"),
+        ("/etc/cron.d/x.png", "etc/cron.d/x.png"),
+        ("C:\\Windows\\x.png", "C/Windows/x.png"),
+        ("a/./b//c.png", "a/b/c.png"),
+        ("..", "picture"),
+        ("a\n\x1b[2Jb.png", "a[2Jb.png"),
+        ("x" * 400 + "/y.png", "x" * 150 + "/y.png"),
+    ],
+)
+def test_names_in_a_zip_cannot_leave_it(name, safe):
+    assert safe_name(name) == safe
+
+
+def test_traversal_in_a_zip_writes_nothing_outside(shop, tmp_path):
+    entries = [("../../evil.png", png()), ("/tmp/../abs.png", png(1))]
+    before = sorted(p.name for p in tmp_path.iterdir())
+    state = last(shop.batch([put_bytes(shop, "evil.zip", zipped(entries))], "adds-sigma"))
+    assert names(state) == ["evil.denoised.png", "tmp/abs.denoised.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_zip_bombs_are_stopped_at_the_limits(shop, monkeypatch):
+    bomb = zipped([("bomb.png", b"\0" * (3 * 2**20)), ("good.png", png())])
+    state = last(shop.batch([put_bytes(shop, "bomb.zip", bomb)], "adds-sigma"))
+    assert state.failed == [("bomb.png", "bomb.png: larger than the upload limit of 1 MB")]
+    assert names(state) == ["good.denoised.png"]
+    # An entry that lies about its size is read no further than the limit either.
+    lying = bomb.replace((3 * 2**20).to_bytes(4, "little"), (50).to_bytes(4, "little"))
+    state = last(shop.batch([put_bytes(shop, "lying.zip", lying)], "adds-sigma"))
+    assert [name for name, _ in state.failed] == ["bomb.png"]
+    monkeypatch.setattr(web_jobs, "ZIP_TIMES", 2)
+    many = zipped([(f"{i}.png", b"\0" * 2**20) for i in range(4)])
+    state = last(shop.batch([put_bytes(shop, "many.zip", many)], "adds-sigma"))
+    assert sum("the ZIP holds more than 2 MB" in text for _, text in state.failed) == 2
+    monkeypatch.setattr(web_jobs, "ZIP_ENTRIES", 3)
+    state = last(shop.batch([put_bytes(shop, "many.zip", many)], "adds-sigma"))
+    assert state.failed == [("many.zip", "many.zip: 4 files in a ZIP; the limit is 3")]
+
+
+def test_zip_with_a_huge_list_is_refused_before_it_is_read(shop, monkeypatch):
+    monkeypatch.setattr(web_jobs._ShortReads, "limit", 1000)
+    data = zipped([(f"{i:030}.png", b"") for i in range(100)])
+    state = last(shop.batch([put_bytes(shop, "list.zip", data)], "adds-sigma"))
+    assert state.failed == [("list.zip", "list.zip: the ZIP lists too many files; the limit is 5000")]
+
+
+def test_damaged_encrypted_and_nested_zips_fail_by_name(shop):
+    good = zipped([("x.png", png())])
+    locked = bytearray(good)
+    for signature, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        locked[good.index(signature) + place] |= 1
+    torn = good[:60] + b"\xff" * 200 + good[260:]
+    files = [put_bytes(shop, "locked.zip", bytes(locked)), put_bytes(shop, "torn.zip", torn),
+             put_bytes(shop, "cut.zip", good[:-30]), put_bytes(shop, "ok.png", png())]  # fmt: skip
+    state = last(shop.batch(files, "adds-sigma"))
+    assert [name for name, _ in state.failed] == ["x.png", "x.png", "cut.zip"]
+    assert "encrypted" in state.failed[0][1] and names(state) == ["ok.denoised.png"]
+    nested = put_bytes(shop, "outer.zip", zipped([("inner.zip", good)]))
+    assert "no pictures in there" in message(lambda: list(shop.batch([nested], "adds-sigma")))
+    assert "no pictures yet" in message(lambda: list(shop.batch([], "adds-sigma")))
+
+
+# ---- the command ------------------------------------------------------------------------------------
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_port_that_is_taken_is_one_line(capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert run_cli(["ui", "--no-open", "--port", str(taken.getsockname()[1])]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "cannot listen" in error and "--port" in error
+
+
+def test_missing_gradio_is_one_line_that_names_the_extra(capsys, monkeypatch):
+    for name in [n for n in sys.modules if n.split(".")[0] == "gradio" or n.endswith("app.web_page")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(web.tempfile, "mkdtemp", keep := Keep(web.tempfile.mkdtemp))
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert run_cli(["ui", "--no-open", "--port", str(free_port())]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "zenith-ae[ui]" in error
+    assert keep.made and not Path(keep.made[0]).exists()
+
+
+class Keep:
+    """Calls a function and remembers what it returned."""
+
+    def __init__(self, function):
+        self.function, self.made = function, []
+
+    def __call__(self, *arguments, **options):
+        self.made.append(self.function(*arguments, **options))
+        return self.made[-1]
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:7860/"),
+        ("0.0.0.0", "http://127.0.0.1:7860/"),
+        ("::1", "http://[::1]:7860/"),
+        ("example.org", "http://example.org:7860/"),
+    ],
+)
+def test_address_can_be_typed_into_a_browser(host, expected):
+    assert web.address(host, 7860) == expected
+
+
+def test_settings_of_gradio_in_the_environment_open_nothing(tmp_path, monkeypatch):
+    before = {
+        "GRADIO_SHARE": "True",
+        "GRADIO_ALLOWED_PATHS": "/",
+        "GRADIO_ROOT_PATH": "/x",
+        "NO_PROXY": "a.b",
+    }
+    monkeypatch.setattr(os, "environ", before)
+    web.set_environment(tmp_path)
+    assert "GRADIO_SHARE" not in os.environ and "GRADIO_ALLOWED_PATHS" not in os.environ
+    assert os.environ["GRADIO_ROOT_PATH"] == "/x" and os.environ["NO_PROXY"].startswith("a.b,127.0.0.1")
+    assert os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)
+
+
+def test_help_does_not_import_gradio():
+    code = (
+        "import sys\nfrom zenith_ae.app.cli import run\nrun(['--help']); run(['ui', '--help'])\n"
+        "sys.exit('gradio' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.web
+def test_interrupt_ends_with_130_and_leaves_nothing_behind(tmp_path):
+    pytest.importorskip("gradio", minversion="6")
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zenith_ae", "ui", "--no-open", "--port", str(port)],
+        env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stderr.readline() == f"zenith-ae: http://127.0.0.1:{port}/ (Ctrl-C stops)\n"
+        (folder,) = tmp_path.iterdir()
+        assert folder.stat().st_mode & 0o077 == 0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+    assert process.stderr.read().strip() == "zenith-ae: interrupted"
+    assert not folder.exists()
+
+
+# ---- the server -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(request):
+    """The page on a port of its own; with the small models, unless pictures of it are taken."""
+    pytest.importorskip("gradio", minversion="6")
+    if not SCREENSHOTS:
+        request.getfixturevalue("models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web.tempfile, "mkdtemp", keep := Keep(web.tempfile.mkdtemp))
+        with web.serve("127.0.0.1", free_port(), threads=1, max_upload=2) as url:
+            yield SimpleNamespace(url=url, folder=Path(keep.made[0]))
+    assert not Path(keep.made[0]).exists()
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    from gradio_client import Client
+
+    return Client(server.url, verbose=False, download_files=False, analytics_enabled=False)
+
+
+def http(server, path, method="GET", body=None, headers=None):
+    """(status, text) of a request, sent as it is written: no client tidies the path."""
+    import http.client
+
+    connection = http.client.HTTPConnection(server.url.split("/")[2], timeout=30)
+    try:
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        return response.status, response.read().decode("latin-1"), dict(response.getheaders())
+    finally:
+        connection.close()
+
+
+def fetch(server, path):
+    status, text, _ = http(server, f"/gradio_api/file={path}")
+    assert status == 200
+    return text.encode("latin-1")
+
+
+@pytest.mark.web
+@pytest.mark.skipif(bool(SCREENSHOTS), reason="pictures are taken")
+class TestServer:
+    def test_endpoints_take_files_and_give_files_and_facts(self, server, client, tmp_path):
+        from gradio_client import handle_file
+
+        PICTURES["deep.tif"]().save(tmp_path / "deep.tif")
+        picture = handle_file(tmp_path / "deep.tif")
+        file, facts = client.predict(picture, strength=1, api_name="/denoise")
+        with Image.open(io.BytesIO(fetch(server, file["path"]))) as image:
+            assert (image.mode, image.size, image.format) == ("I;16", (21, 13), "TIFF")
+        assert facts["sigma"] == 10 and facts["output"] == "deep.denoised.tif"
+        latents, facts = client.predict(picture, "identity", "fp32", api_name="/encode")
+        (tmp_path / "deep.latent.safetensors").write_bytes(fetch(server, latents["path"]))
+        decoded, _ = client.predict(handle_file(tmp_path / "deep.latent.safetensors"), api_name="/decode")
+        with Image.open(io.BytesIO(fetch(server, decoded["path"]))) as image:
+            assert (image.mode, image.size, image.format) == ("L", (21, 13), "PNG")
+        picture, latents, facts = client.predict(picture, "identity", "fp16", api_name="/roundtrip")
+        assert facts["psnr"] > 50
+        assert client.predict(api_name="/models") == {"denoiser": ["adds-sigma"], "autoencoder": ["identity"]}
+
+    def test_batch_endpoint_reports_on_the_way_and_gives_a_zip(self, server, client, tmp_path):
+        from gradio_client import handle_file
+
+        (tmp_path / "b.png").write_bytes(broken_png())
+        (tmp_path / "shots.zip").write_bytes(zipped([("in/a.png", png())]))
+        files = [handle_file(tmp_path / name) for name in ("b.png", "shots.zip")]
+        job = client.submit(files, sigma=5, api_name="/batch")
+        archive, report = job.result(60)
+        assert len(job.outputs()) == 3 and report["finished"] and report["done"] == 2
+        assert report["failed"][0][0] == "b.png"
+        with zipfile.ZipFile(io.BytesIO(fetch(server, archive["path"]))) as inside:
+            assert inside.namelist() == ["in/a.denoised.png"]
+
+    def test_errors_of_endpoints_are_one_line_without_a_path(self, server, client, tmp_path):
+        from gradio_client import handle_file
+        from gradio_client.exceptions import AppError
+
+        (tmp_path / "b.png").write_bytes(broken_png())
+        with pytest.raises(AppError) as caught:
+            client.predict(handle_file(tmp_path / "b.png"), api_name="/denoise")
+        text = str(caught.value)
+        assert text.startswith("b.png: damaged or truncated picture") and str(server.folder) not in text
+        assert "\n" not in text
+
+    def test_every_named_endpoint_is_documented(self, server):
+        status, text, _ = http(server, "/gradio_api/info")
+        listed = set(json.loads(text)["named_endpoints"])
+        docs = (Path(__file__).parents[1] / "docs" / "web-ui.md").read_text()
+        assert status == 200
+        assert listed == set(re.findall(r"^\| `(/\w+)`", docs, re.MULTILINE))
+
+    def test_no_file_of_the_server_can_be_read(self, server):
+        folder = str(server.folder)
+        up = "/".join([".."] * 12)
+        here = str(Path(__file__).resolve())
+        for path in (
+            "/etc/passwd", "//etc/passwd", f"{up}/etc/passwd", f"{folder}/{up}/etc/passwd",
+            f"{folder}/..%2f..%2f..%2fetc/passwd", "%2fetc%2fpasswd", "file:///etc/passwd",
+            "/proc/self/environ", here, "pyproject.toml", "README.md", folder, f"{folder}/",
+            "/etc/passwd%00.png",
+        ):  # fmt: skip
+            for route in ("/gradio_api/file=", "/gradio_api/file/", "/file=", "/static/", "/assets/",
+                          "/gradio_api/stream/", "/svelte/"):  # fmt: skip
+                status, text, _ = http(server, route + path)
+                assert status >= 400 and "root:" not in text, (route, path, status)
+
+    def test_no_file_of_the_server_can_be_sent_to_an_endpoint(self, server):
+        meta = {"_type": "gradio.FileData"}
+        here = str(Path(__file__).resolve().parents[1] / "examples" / "cat.png")
+        files = [
+            {"path": path, "orig_name": "cat.png", **extra}
+            for path in ("/etc/passwd", here, f"{server.folder}/../../etc/passwd")
+            for extra in ({"meta": meta}, {}, {"meta": meta, "url": path}, {"meta": meta, "is_stream": True})
+        ]  # fmt: skip
+        for file in [*files, "/etc/passwd", here]:
+            calls = {
+                "denoise": [file, "adds-sigma", -1, 1, 1, 1, 0],
+                "encode": [file, "identity", "fp16"],
+                "decode": [file],
+                "roundtrip": [file, "identity", "fp16"],
+                "batch": [[file], "adds-sigma", -1, 1, 1, 1, 0],
+                "compare": [file, ["identity"], 25],
+            }
+            for name, data in calls.items():
+                status, text = call(server, name, data)
+                assert status >= 400 or "event: error" in text, (name, file, text)
+                assert "event: complete" not in text and "root:" not in text
+
+    def test_paths_as_names_of_models_are_refused(self, server, models):
+        status, text = call(server, "compare", [None, ["/etc/passwd"], 25])
+        assert status >= 400 or "event: error" in text
+        status, text = call(server, "decode", [{"path": str(models["identity"]), "meta": {}}])
+        assert status >= 400 or "event: error" in text
+
+    def test_server_fetches_nothing_from_elsewhere(self, server):
+        for where in ("http://127.0.0.1:9/x.png", "https://example.org/x.png", "HTTP://example.org/x.png"):
+            for route in ("/gradio_api/file=", "/gradio_api/proxy=", "/gradio_api/file/"):
+                assert http(server, route + where)[0] == 403
+            file = {"path": where, "meta": {"_type": "gradio.FileData"}}
+            status, text = call(server, "denoise", [file, "adds-sigma", -1, 1, 1, 1, 0])
+            assert status == 403 and "upload" in text
+        for page in (
+            "/monitoring",
+            "/monitoring/summary",
+            "/gradio_api/process_recording",
+            "/docs",
+            "/redoc",
+        ):
+            assert http(server, page)[0] in (403, 404)
+
+    def test_uploads_and_requests_are_limited(self, server):
+        head = b'--b\r\nContent-Disposition: form-data; name="files"; filename="x.png"\r\n\r\n'
+        kind = {"Content-Type": "multipart/form-data; boundary=b"}
+        status, _, _ = http(server, "/gradio_api/upload", "POST", head + b"0" * 100 + b"\r\n--b--\r\n", kind)
+        assert status == 200
+        big = head + b"0" * (2 * 2**20 + 1) + b"\r\n--b--\r\n"
+        assert http(server, "/gradio_api/upload", "POST", big, kind)[0] == 413
+        kind = {"Content-Type": "application/json"}
+        body = b'{"data": ["' + b"0" * web.Guard.MAX_BODY + b'"]}'
+        assert http(server, "/gradio_api/call/denoise", "POST", body, kind)[0] == 413
+
+    def test_pages_allow_nothing_but_this_server(self, server):
+        _, _, headers = http(server, "/")
+        headers = {key.lower(): value for key, value in headers.items()}
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert "http" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+
+    def test_jobs_on_the_models_run_one_at_a_time(self, client, tmp_path, monkeypatch):
+        from gradio_client import handle_file
+
+        real, running, most = web_jobs._clean, [], []
+
+        def counted(*settings):
+            running.append(1)
+            most.append(len(running))
+            time.sleep(0.1)  # time for another to come in, if it could
+            running.pop()
+            return real(*settings)
+
+        monkeypatch.setattr(web_jobs, "_clean", counted)
+        (tmp_path / "x.png").write_bytes(png())
+        picture = handle_file(tmp_path / "x.png")
+        jobs = [client.submit(picture, api_name="/denoise") for _ in range(3)]
+        jobs += [client.submit([picture, picture], api_name="/batch") for _ in range(2)]
+        for job in jobs:
+            job.result(60)
+        assert most == [1] * 7
+
+
+def call(server, name, data):
+    """Status and event stream of a call as any HTTP client can make it."""
+    body = json.dumps({"data": data}).encode()
+    kind = {"Content-Type": "application/json"}
+    status, text, _ = http(server, f"/gradio_api/call/{name}", "POST", body, kind)
+    if status == 200:
+        status, text, _ = http(server, f"/gradio_api/call/{name}/{json.loads(text)['event_id']}")
+    return status, text
+
+
+# ---- the page ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser(server):
+    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright (extra dev)")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def context(browser):
+    """Tabs of one window share its cache: loading the page again is quick."""
+    context = window(browser)
+    yield context
+    context.close()
+
+
+def window(browser, width=1000, height=760, theme="light"):
+    return browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=theme, accept_downloads=True
+    )
+
+
+class Tab:
+    """One tab of the browser with the page in it."""
+
+    def __init__(self, context, server):
+        self.page = context.new_page()
+        self.page.set_default_timeout(30_000)
+        self.asked, self.failures = [], []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda error: self.failures.append(str(error)))
+        self.page.goto(server.url)
+        self.page.wait_for_selector("#denoise-go")
+
+    def open(self, name):
+        self.page.get_by_role("tab", name=name).click()
+
+    def upload(self, *files):
+        """Into the drop area of the tab that is open."""
+        self.page.locator("input[type=file]:not([disabled])").locator("visible=true").or_(
+            self.page.locator("div[role=tabpanel]:visible input[type=file]")
+        ).first.set_input_files([str(file) for file in files])
+        self.holds(len(files))
+
+    def example(self):
+        self.page.locator(".examples img:visible").first.click()
+        self.holds(1)
+
+    def clear(self):
+        self.page.get_by_label("Clear").locator("visible=true").first.click()
+        self.holds(0)
+
+    def holds(self, count):
+        """Wait until the drop area of the tab that is open lists so many files."""
+        self.page.wait_for_function(
+            "n => [...document.querySelectorAll('td.filename')].filter(e => e.offsetParent).length == n",
+            arg=count,
+        )
+
+    def download(self, selector):
+        with self.page.expect_download() as waiting:
+            self.page.click(selector)
+        return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
+    def text(self, selector):
+        return self.page.inner_text(selector)
+
+    def wait(self, selector):
+        self.page.wait_for_selector(selector)
+
+    def count(self, selector, number):
+        """Wait until there are so many; a gallery fills a moment after the rest."""
+        self.page.wait_for_function(
+            "([s, n]) => document.querySelectorAll(s).length == n", arg=[selector, number]
+        )
+
+    def width(self):
+        return self.page.evaluate("document.documentElement.scrollWidth")
+
+
+@pytest.fixture
+def tab(context, server):
+    tab = Tab(context, server)
+    yield tab
+    tab.page.close()
+    assert tab.failures == []
+    assert {url for url in tab.asked if not url.startswith((server.url, "data:", "blob:"))} == set()
+
+
+@pytest.mark.web
+@pytest.mark.skipif(bool(SCREENSHOTS), reason="pictures are taken")
+class TestPage:
+    def test_upload_denoise_slide_and_download(self, tab, tmp_path):
+        # The name is also that of a page that is refused.
+        PICTURES["deep.png"]().save(tmp_path / "monitoring.png")
+        tab.upload(tmp_path / "monitoring.png")
+        tab.wait("#denoise-facts .facts")
+        assert "10.0" in tab.text("#denoise-facts") and "21 × 13 PNG grey, 16 bit" in tab.text(
+            "#denoise-facts"
+        )
+        tab.page.get_by_label("number input for Strength").first.fill("0.5")
+        tab.page.keyboard.press("Tab")
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        assert "megapixels/s" in tab.text("#denoise-facts")
+        tab.wait("#denoise-removed img")
+        name, data = tab.download("#denoise-get")
+        assert name == "monitoring.denoised.png"
+        with Image.open(io.BytesIO(data)) as image:
+            assert image.mode == "I;16" and image.size == (21, 13)
+            change = np.asarray(image).astype(int) - noise(channels=1, dtype=np.uint16)[..., 0]
+        assert set(np.unique(change)) <= {1284, 1285, 1286}  # 65535 * 0.5 * 10 / 255
+
+    def test_slider_moves(self, tab):
+        tab.example()
+        tab.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        # The picture in front is cut off at the handle.
+        handle = tab.page.locator("#denoise-slider .inner")
+        before = handle.bounding_box()
+        x, y = before["x"] + before["width"] / 2, before["y"] + before["height"] / 2
+        tab.page.mouse.move(x, y)
+        tab.page.mouse.down()
+        tab.page.mouse.move(x - 120, y, steps=5)
+        tab.page.mouse.up()
+        assert handle.bounding_box()["x"] == pytest.approx(before["x"] - 120, abs=3)
+
+    def test_noise_level_by_hand_begins_at_the_estimate(self, tab, tmp_path):
+        (tmp_path / "x.png").write_bytes(png())
+        tab.upload(tmp_path / "x.png")
+        tab.wait("#denoise-facts .facts")
+        tab.page.get_by_label("Find the noise level by itself").first.uncheck()
+        number = tab.page.get_by_label("number input for Noise level").locator("visible=true")
+        assert number.input_value() == "10"
+        number.fill("40")
+        tab.page.keyboard.press("Tab")
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        assert "40.0" in tab.text("#denoise-facts")
+        _, data = tab.download("#denoise-get")
+        with Image.open(io.BytesIO(data)) as image:
+            assert np.array_equal(np.asarray(image), noise() + 40)
+
+    def test_broken_file_is_one_clear_line_and_the_page_goes_on(self, tab, tmp_path):
+        (tmp_path / "broken.png").write_bytes(broken_png())
+        tab.upload(tmp_path / "broken.png")
+        tab.wait("#denoise-facts .failed")
+        text = tab.text("#denoise-facts")
+        assert text.startswith("broken.png: damaged or truncated picture") and "Traceback" not in text
+        assert "\n" not in text.strip()
+        tab.example()
+        tab.wait("#denoise-facts .facts")
+        tab.open("Latents")
+        tab.upload(tmp_path / "broken.png")
+        tab.page.click("#latents-go")
+        tab.wait("#latents-facts .failed")
+        assert "broken.png" in tab.text("#latents-facts")
+
+    def test_batch_of_20_with_one_broken(self, tab, tmp_path):
+        for i in range(19):
+            (tmp_path / f"{i:02}.png").write_bytes(png(i))
+        (tmp_path / "last.zip").write_bytes(zipped([("<b>.png", broken_png())]))
+        tab.open("Batch")
+        tab.upload(*sorted(tmp_path.iterdir()))
+        tab.page.click("#batch-go")
+        tab.wait("#batch-get:visible")
+        text = tab.text("#batch-status")
+        assert "Done: 19 of 20" in text and "1 failed" in text
+        assert "<b>.png: damaged or truncated picture" in text  # shown, not obeyed
+        tab.count("#batch-gallery img", 19)
+        name, data = tab.download("#batch-get")
+        assert name == "denoised.zip"
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            assert archive.namelist() == [f"{i:02}.denoised.png" for i in range(19)]
+
+    def test_batch_is_cancelled_and_keeps_what_is_done(self, tab, tmp_path, monkeypatch):
+        gate, real = threading.Event(), web_jobs._clean
+
+        def second_waits(model, picture, *settings):
+            if picture.pixels[0, 0, 0] == 1:
+                gate.wait(30)
+            return real(model, picture, *settings)
+
+        monkeypatch.setattr(web_jobs, "_clean", second_waits)
+        for i in range(5):
+            Image.new("RGB", (9, 9), (i, i, i)).save(tmp_path / f"{i}.png")
+        tab.open("Batch")
+        tab.upload(*sorted(tmp_path.iterdir()))
+        tab.page.click("#batch-go")
+        tab.page.get_by_text("now 1.png").wait_for()
+        try:
+            with tab.page.expect_response(lambda response: response.request.method == "POST"):
+                tab.page.click("#batch-stop")
+        finally:
+            gate.set()
+        tab.wait("#batch-get:visible")
+        assert "Cancelled: 2 of 5" in tab.text("#batch-status")
+        _, data = tab.download("#batch-get")
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            assert archive.namelist() == ["0.denoised.png", "1.denoised.png"]
+
+    def test_two_tabs_at_once_do_not_mix(self, context, server, tab, tmp_path):
+        other = Tab(context, server)
+        sizes = {tab: (40, 30), other: (31, 23)}
+        for page, size in sizes.items():
+            (tmp_path / f"{size[0]}.png").write_bytes(png(size[0], size))
+            page.upload(tmp_path / f"{size[0]}.png")
+        for page in sizes:
+            page.wait("#denoise-facts .facts")
+        for page in sizes:
+            page.page.click("#denoise-go")
+        for page, size in sizes.items():
+            page.wait("#denoise-get:visible")
+            name, data = page.download("#denoise-get")
+            assert name == f"{size[0]}.denoised.png"
+            with Image.open(io.BytesIO(data)) as image:
+                assert image.size == size
+        other.page.close()
+
+    def test_latents_round_trip_then_decode_of_the_file(self, tab, tmp_path):
+        (tmp_path / "x.png").write_bytes(png())
+        tab.open("Latents")
+        tab.upload(tmp_path / "x.png")
+        tab.page.click("#latents-go")
+        tab.wait("#latents-get:visible")
+        assert "dB" in tab.text("#latents-facts") and "bits per pixel" in tab.text("#latents-facts")
+        tab.wait("#latents-channels img")
+        name, data = tab.download("#latents-get")
+        assert name == "x.latent.safetensors"
+        (tmp_path / name).write_bytes(data)
+        _, direct = tab.download("#latents-picture")
+        tab.clear()
+        tab.upload(tmp_path / name)
+        tab.page.get_by_role("button", name="Decode", exact=True).click()
+        tab.wait("#latents-decoded img:visible")
+        name, data = tab.download("#latents-picture")
+        assert name == "x.decoded.png"
+        with Image.open(io.BytesIO(data)) as image, Image.open(io.BytesIO(direct)) as other:
+            assert image.size == (21, 13) and np.array_equal(np.asarray(image), np.asarray(other))
+
+    def test_compare_shows_models_and_the_machine(self, tab):
+        tab.open("Compare")
+        tab.example()
+        tab.page.click("#compare-go")
+        tab.wait("#compare-table table")
+        tab.count("#compare-table tr", 3)
+        tab.count("#compare-gallery img", 4)
+        tab.page.click("#compare-measure")
+        tab.wait("#compare-chart canvas, #compare-chart svg.marks")
+
+    def test_page_fits_a_phone(self, browser, server, tmp_path):
+        phone = window(browser, width=390, height=844)
+        tab = Tab(phone, server)
+        name = "a-rather-long-name-of-a-picture-" * 3 + ".png"
+        (tmp_path / name).write_bytes(png())
+        tab.upload(tmp_path / name)
+        tab.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        for label in ("Denoise", "Latents", "Batch", "Compare"):
+            tab.open(label)
+            assert tab.width() <= 390, label
+        tab.open("Compare")
+        tab.upload(tmp_path / name)
+        tab.page.click("#compare-go")
+        tab.wait("#compare-table table")
+        assert tab.width() <= 390
+        phone.close()
+
+    def test_page_is_dark_where_the_reader_wants_it_dark(self, browser, server, tab):
+        def wait(tab, condition):
+            """For a brightness of the background, from 0 to 255."""
+            tab.page.wait_for_function(
+                "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3)"
+                f".reduce((a, b) => a + Number(b), 0) / 3 {condition}"
+            )
+
+        dark = window(browser, theme="dark")
+        wait(tab, "> 200")
+        other = Tab(dark, server)
+        wait(other, "< 60")
+        other.page.click("#mode")
+        wait(other, "> 200")
+        dark.close()
+
+    def test_page_of_the_endpoints_asks_nobody_else(self, tab):
+        tab.page.get_by_role("button", name="Use via API").click()
+        tab.page.get_by_text("/roundtrip").first.wait_for()
+
+
+# ---- pictures of the page ---------------------------------------------------------------------------
+
+
+def keep(tab, name, height=None):
+    """A screenshot for the documentation, of few colours so that it is small."""
+    tab.page.mouse.move(5, 5)
+    tab.page.evaluate("window.scrollTo(0, 0)")
+    tab.page.wait_for_timeout(800)  # the slider's and the chart's animation
+    data = tab.page.screenshot(full_page=height is None)
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    path = Path(str(SCREENSHOTS)) / f"{name}.png"
+    # Dithered, so that photographs have no false edges; without, where that would be too large.
+    palette = image.quantize(256, Image.Quantize.MEDIANCUT, kmeans=3)
+    for dither in (Image.Dither.FLOYDSTEINBERG, Image.Dither.NONE):
+        image.quantize(palette=palette, dither=dither).save(path, optimize=True)
+        if path.stat().st_size < 250_000:
+            return
+    pytest.fail(f"{path}: {path.stat().st_size} bytes")
+
+
+@pytest.mark.web
+@pytest.mark.skipif(not SCREENSHOTS, reason="set ZENITH_SCREENSHOTS=docs/images to take pictures of the page")
+def test_pictures_of_the_page(browser, server, tmp_path):
+    tab = Tab(window(browser, height=640), server)
+    tab.example()
+    tab.wait("#denoise-facts .facts")
+    for _ in range(2):  # the first run of a model also packs its weights
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        tab.page.wait_for_timeout(1500)
+    keep(tab, "web-denoise", 640)
+    tab.open("Latents")
+    tab.example()
+    tab.page.click("#latents-go")
+    tab.wait("#latents-get:visible")
+    keep(tab, "web-latents")
+    with Image.open(Path(__file__).parents[1] / "examples" / "coffee.jpg") as image:
+        for i in range(7):
+            crop = image.crop((40 * i, 20 * i, 40 * i + 240, 20 * i + 160))
+            crop.save(tmp_path / f"table {i + 1}.jpg", quality=95)
+    (tmp_path / "table 8.jpg").write_bytes((tmp_path / "table 7.jpg").read_bytes()[:1500])
+    tab.open("Batch")
+    tab.upload(*sorted(tmp_path.iterdir()))
+    tab.page.click("#batch-go")
+    tab.wait("#batch-get:visible")
+    keep(tab, "web-batch")
+    dark = Tab(window(browser, theme="dark"), server)
+    dark.open("Compare")
+    dark.example()
+    dark.page.click("#compare-go")
+    dark.wait("#compare-table table")
+    dark.page.click("#compare-measure")
+    dark.wait("#compare-chart canvas, #compare-chart svg.marks")
+    keep(dark, "web-compare")
