@@ -23,6 +23,7 @@ from zenith_ae.errors import LatentError, ZenithError
 from .batch import STDIO, Job, Kind
 from .session import (
     Compute,
+    Number,
     Read,
     Session,
     Sigma,
@@ -100,7 +101,7 @@ def noise(command: Callable) -> Callable:
         ("luma", 1.0, "Share of the strength for brightness noise."),
         ("strength", 1.0, "How much of the noise to remove."),
     ):
-        share = click.FloatRange(0, 1)
+        share = Number(0, 1)
         option = click.option(f"--{name}", type=share, default=default, show_default=True, help=text)
         command = option(command)
     return sigma(command)
@@ -132,7 +133,7 @@ def denoise(**options: Any) -> int:
 @common("zenith-denoise", "the clean pictures")
 @writing
 @noise
-@click.option("--interval", type=click.FloatRange(0.05), default=1.0, show_default=True,
+@click.option("--interval", type=Number(0.05), default=1.0, show_default=True,
               help="Seconds between looks at the folder.")  # fmt: skip
 def watch(**options: Any) -> int:
     """Denoise every picture in a folder, and each new one as soon as it is complete.

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,6 +23,7 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
+from starlette.requests import ClientDisconnect
 
 from zenith_ae import __version__
 from zenith_ae.errors import ConfigError, ZenithError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "create_app", "listen"]
 
+GRACE = 5  # seconds that open requests have when the server is told to end
 LATENTS = "application/vnd.safetensors"
 
 
@@ -91,24 +93,35 @@ class _Worker:
             raise ConfigError(f"{name} is no {kind}")
         return self.models[name]
 
-    async def run(self, operation: str, work: Callable[[], Response]) -> Response:
+    async def run(self, operation: str, request: Request, work: Callable[[bytes], Response]) -> Response:
         start, status = time.monotonic(), 500
+        job: Future[Response] | None = None
         try:
             if self.waiting >= self.limits.jobs + self.limits.queue:
                 status = 503
                 raise HTTPException(status, "too many requests are waiting; try again later",
                                     {"Retry-After": "5"})  # fmt: skip
-            self.waiting += 1
-            loop = asyncio.get_running_loop()
-            job = self.executor.submit(work)
-            job.add_done_callback(lambda _: self._leave(loop))
-            response = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(job)), self.limits.seconds)
+            self.waiting += 1  # also while the body comes: it is held in memory
+            try:
+                data = await asyncio.wait_for(self.body(request), self.limits.seconds)
+                loop = asyncio.get_running_loop()
+                job = self.executor.submit(work, data)
+                job.add_done_callback(lambda _: self._leave(loop))
+            finally:
+                if job is None:
+                    self.waiting -= 1
+            left = max(self.limits.seconds - (time.monotonic() - start), 0.001)
+            response = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(job)), left)
             status = response.status_code
             self.latency.labels(operation).observe(time.monotonic() - start)
             return response
+        except HTTPException as error:
+            status = error.status_code
+            raise
         except (TimeoutError, asyncio.TimeoutError):
             status = 504
-            job.cancel()  # where it still waits; a running one goes on to its end
+            if job is not None:
+                job.cancel()  # where it still waits; a running one goes on to its end
             raise HTTPException(status, f"not done after {self.limits.seconds:g} s") from None
         except ZenithError as error:
             status = 400
@@ -118,6 +131,21 @@ class _Worker:
             raise HTTPException(status, "not enough memory for this picture") from None
         finally:
             self.requests.labels(operation, str(status)).inc()
+
+    async def body(self, request: Request) -> bytes:
+        """The whole body, given up on as soon as it is too long."""
+        data, limit = bytearray(), self.limits.upload
+        too_long = HTTPException(413, f"the body exceeds the limit of {limit} bytes")
+        if int(request.headers.get("content-length", "0") or 0) > limit:
+            raise too_long
+        try:
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > limit:
+                    raise too_long
+        except ClientDisconnect:
+            raise HTTPException(400, "the client went away") from None
+        return bytes(data)
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called where a job ended, mostly in its thread."""
@@ -167,18 +195,6 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         description="Denoise pictures; encode them to latents and back.",
     )  # fmt: skip
 
-    async def body(request: Request) -> bytes:
-        """The whole body, given up on as soon as it is too long."""
-        data = bytearray()
-        too_long = HTTPException(413, f"the body exceeds the limit of {limits.upload} bytes")
-        if int(request.headers.get("content-length", "0") or 0) > limits.upload:
-            raise too_long
-        async for chunk in request.stream():
-            data += chunk
-            if len(data) > limits.upload:
-                raise too_long
-        return bytes(data)
-
     def picture(data: bytes) -> Picture:
         from zenith_ae.images import read_picture
 
@@ -213,9 +229,8 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A picture in, a clean picture of the same size, mode and bit depth out."""
         level = _sigma(sigma)
-        data = await body(request)
 
-        def work() -> Response:
+        def work(data: bytes) -> Response:
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data)
             pixels = noisy.pixels[None]
@@ -227,7 +242,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             result = noisy.with_pixels(clean[0])
             return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{told.mean():.2f}"})
 
-        return await worker.run("denoise", work)
+        return await worker.run("denoise", request, work)
 
     @app.post(
         "/encode", openapi_extra=_BODY, response_class=Response,
@@ -237,9 +252,8 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         request: Request, model: Model = "zenith-taef2-lite", dtype: Literal["fp16", "fp32"] = "fp16"
     ) -> Response:
         """A picture in, a latent file out: safetensors with the tensor `latents` (1, C, H/8, W/8)."""
-        data = await body(request)
 
-        def work() -> Response:
+        def work(data: bytes) -> Response:
             from zenith_ae.latents import LatentFile, encode_latents
 
             autoencoder: Autoencoder = worker.model(model, "autoencoder")
@@ -252,14 +266,13 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             return Response(encode_latents(file, dtype), media_type=LATENTS,
                             headers=_headers(autoencoder, source.notes))  # fmt: skip
 
-        return await worker.run("encode", work)
+        return await worker.run("encode", request, work)
 
     @app.post("/decode", openapi_extra=_BODY, responses=_PICTURE | _ERRORS, response_class=Response)
     async def decode(request: Request, format: Format = None, quality: Quality = None) -> Response:
         """A latent file in, a picture of the original size out (PNG unless another is asked for)."""
-        data = await body(request)
 
-        def work() -> Response:
+        def work(data: bytes) -> Response:
             from zenith_ae.latents import parse_latents
 
             from .cli import decoded
@@ -276,7 +289,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             worker.pixels.labels("decode").inc(file.width * file.height)
             return answer(result, autoencoder, format, quality, False)
 
-        return await worker.run("decode", work)
+        return await worker.run("decode", request, work)
 
     @app.get("/models")
     def models() -> list[dict[str, Any]]:
@@ -373,6 +386,8 @@ def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         address, number = listener.getsockname()[:2]
+        address = f"[{address}]" if ":" in address else address
         print(f"zenith-ae: http://{address}:{number}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
-        config = uvicorn.Config(create_app(limits, threads), log_level="warning", server_header=False)
+        config = uvicorn.Config(create_app(limits, threads), log_level="warning", server_header=False,
+                                timeout_graceful_shutdown=GRACE)  # fmt: skip
         uvicorn.Server(config).run([listener])

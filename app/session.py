@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import sys
 import time
@@ -20,13 +21,23 @@ if TYPE_CHECKING:
     from zenith_ae.images import Picture
 
 __all__ = [
-    "Compute", "Read", "Session", "Sigma", "Tile", "Write", "common", "facts", "picture_kind",
+    "Compute", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common", "facts", "picture_kind",
     "picture_suffix", "picture_writer", "read", "read_every", "write_stdout", "writing",
 ]  # fmt: skip
 
 Read = Callable[[Job], Any]
 Compute = Callable[[Job, Any], tuple[Any, dict[str, Any]]]
 Write = Callable[[Job, Any], Sequence[str]]
+
+
+class Number(click.FloatRange):
+    """A number in a range; NaN is in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 class Tile(click.ParamType):
@@ -155,7 +166,11 @@ class Session:
                 and now[job.source] != tried.get(job.source)
                 and self.pending(job)
             ]
+            # Two inputs for one output, say: no work will come of it.
+            hopeless = [job for job in jobs if job.error and tried.get(job.source) != str(job.error)]
+            tried |= {job.source: str(job.error) for job in hopeless}
             tried |= {job.source: now[job.source] for job in still}
+            run_jobs(hopeless, work, self.reporter)
             run_jobs(still, work, self.reporter, self.options["overwrite"])
             before = now
             time.sleep(interval)

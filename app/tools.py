@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from .session import Number
+
 __all__ = ["completion", "convert", "serve"]
 
 
@@ -119,7 +121,7 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=120.0,
     show_default=True,
     help="Seconds after which a request gets 504.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +73,9 @@ def _save(factory: pytest.TempPathFactory, config: ModelConfig, tensors: dict[st
     path = factory.mktemp("models") / f"{config.name}.safetensors"
     save_weights(path, config, tensors, {}, dtype=np.float32)
     return path
+
+
+def pytest_configure() -> None:
+    """Children of a background job inherit that it ignores Ctrl-C; tests send it to them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

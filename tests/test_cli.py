@@ -773,6 +773,30 @@ def test_watch_takes_what_appears_once_it_is_complete(here, dn, capsys, monkeypa
     assert run(["watch", "in/a.png", *dn]) == 2
 
 
+def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+    picture("in/a.gif")
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    out, err = capsys.readouterr()
+    assert out.count(" -> ") == 1
+    assert err.count("is also that of") == 1
+
+
+@pytest.mark.parametrize("option", ["--strength", "--luma", "--grain"])
+def test_a_share_that_is_no_number_is_wrong_usage(here, dn, option, capsys):
+    picture("a.png")
+    assert run(["denoise", "a.png", option, "nan", *dn]) == 2
+    assert "not a finite number" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_that_asks_the_program(shell, capsys):
     assert run(["completion", shell]) == 0

@@ -183,6 +183,11 @@ CUSTOM = {
     "two pools": (
         (ResBlock(16, pool=True), Upsample(), ResBlock(16), ResBlock(16, pool=True), Linear(16, 3)), 16,
     ),
+    "ends with an unshuffle": ((Conv(3, 4), PixelUnshuffle(2)), 3),
+    "unshuffle before a pool": (
+        (Linear(3, 5), PixelUnshuffle(2), ResBlock(20, pool=True), Linear(20, 16)), 3,
+    ),
+    "limit before a pool": ((Clamp(), ResBlock(16, pool=True), Conv(16, 3)), 16),
     "a skip over a pool": (
         (Keep("a"), ResBlock(16), ResBlock(16, pool=True), Add("a"), Linear(16, 3)), 16,
     ),

@@ -552,3 +552,73 @@ def test_all_frames_count_for_the_limit(tmp_path):
     pages[0].save(tmp_path / "b.tif", save_all=True, append_images=pages[1:])
     with pytest.raises(ImageError, match="40 x 40 pixels exceed"):
         read_picture(tmp_path / "b.tif", every=True, max_pixels=40 * 40 + 15)
+
+
+def test_a_large_picture_in_an_icon_is_refused_before_it_is_decoded(tmp_path):
+    inside = io.BytesIO()
+    Image.new("L", (3000, 3000)).save(inside, "PNG")
+    data = inside.getvalue()
+    entry = struct.pack("<BBBBHHII", 0, 0, 0, 0, 1, 8, len(data), 22)
+    with pytest.raises(ImageError, match="limit of 1000"):
+        read_picture(struct.pack("<HHH", 0, 1, 1) + entry + data, max_pixels=1000)
+
+
+def test_pages_that_an_animation_cannot_hold_are_left_out_with_a_word(tmp_path):
+    sizes = [*shades(10, size=(12, 9)), *shades(77, size=(5, 20))]
+    sizes[0].save(tmp_path / "a.tif", save_all=True, append_images=sizes[1:])
+    notes = write_picture(read_picture(tmp_path / "a.tif", every=True), tmp_path / "a.png")
+    assert notes == ("PNG holds pictures of one size, so it is the first of 2",)
+    deep = [Image.fromarray(np.full((4, 5), value, np.uint16)) for value in (1000, 60001)]
+    deep[0].save(tmp_path / "b.tif", save_all=True, append_images=deep[1:])
+    picture = read_picture(tmp_path / "b.tif", every=True)
+    assert write_picture(picture, tmp_path / "b.png") == (
+        "PNG holds one picture of 16 bits, so it is the first of 2",
+    )
+    assert read_picture(tmp_path / "b.png").pixels[0, 0, 0] == 1000
+    write_picture(picture, tmp_path / "c.tif")
+    assert read_picture(tmp_path / "c.tif", every=True).more[0].pixels[0, 0, 0] == 60001
+
+
+def test_pages_of_a_tiff_keep_what_is_theirs(tmp_path):
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    first, second = shades(10)[0], shades(20, mode="L")[0]
+    first.info["icc_profile"] = profile
+    second.encoderinfo = {"dpi": (72, 72), "icc_profile": None}
+    first.save(tmp_path / "a.tif", save_all=True, append_images=[second], dpi=(300, 300), icc_profile=profile)
+    picture = read_picture(tmp_path / "a.tif", every=True)
+    assert "icc_profile" not in picture.more[0].metadata
+    write_picture(picture, tmp_path / "b.tif")
+    back = read_picture(tmp_path / "b.tif", every=True)
+    assert [round(one.metadata["dpi"][0]) for one in (back, *back.more)] == [300, 72]
+    assert back.metadata["icc_profile"] == profile
+    assert "icc_profile" not in back.more[0].metadata
+
+
+def test_a_damaged_list_of_pages_leaves_the_first(tmp_path):
+    first, *rest = shades(10, 90)
+    first.save(tmp_path / "a.tif", save_all=True, append_images=rest)
+    data = bytearray((tmp_path / "a.tif").read_bytes())
+    start = struct.unpack_from("<I", data, 4)[0]
+    following = start + 2 + 12 * struct.unpack_from("<H", data, start)[0]
+    struct.pack_into("<I", data, following, 0xFFFFFF00)
+    assert read_picture(bytes(data)).pixels[0, 0, 0] == 10
+    picture = read_picture(bytes(data), every=True)
+    assert picture.pixels[0, 0, 0] == 10
+    assert picture.more == ()
+
+
+def test_a_pyramid_is_within_the_limit_if_its_pages_are_together(tmp_path):
+    pages = [*shades(1, size=(40, 40)), *shades(2, size=(20, 20)), *shades(3, size=(10, 10))]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    assert len(read_picture(tmp_path / "a.tif", every=True, max_pixels=1600 + 400 + 100).more) == 2
+
+
+def test_an_animated_lossless_webp_stays_lossless(tmp_path):
+    rng = np.random.default_rng(0)
+    frames = [Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)) for _ in range(3)]
+    frames[0].save(tmp_path / "a.webp", save_all=True, append_images=frames[1:], lossless=True)
+    picture = read_picture(tmp_path / "a.webp", every=True)
+    write_picture(picture, tmp_path / "b.webp")
+    back = read_picture(tmp_path / "b.webp", every=True)
+    for old, new in zip((picture, *picture.more), (back, *back.more), strict=True):
+        np.testing.assert_array_equal(old.pixels[..., :3], new.pixels[..., :3])

@@ -286,9 +286,9 @@ def test_strength_zero_changes_nothing(dn):
 def test_grey_is_the_mean_of_what_the_network_makes_of_three_channels(tmp_path):
     weights = random_weights(build("zenith-denoise"), seed=3)
     dn = Denoiser(weights, threads=1)
-    grey = noise((40, 32), np.float32)
+    grey = noise((64, 32), np.float32)  # whole tiles
     rgb = np.repeat(grey[..., None], 3, axis=2)
-    plane = np.full((1, 40, 32), 20 / 255, np.float32)
+    plane = np.full((1, 64, 32), 20 / 255, np.float32)
     residual = dn.engine.run("denoiser", rgb[None], plane=plane)[0].mean(axis=2)
     expected = np.clip(grey + 0.3 * residual, 0, 1)
     assert np.allclose(dn(grey, sigma=20, strength=0.3), expected, atol=1e-5)

@@ -78,7 +78,8 @@ def test_bf16_outputs_are_the_recorded_ones_but_for_rounding(name: str, monkeypa
     recorded = json.loads(GOLDEN.read_text())[name]
     for key, value in outputs(name, "bf16").items():
         wanted = np.array(recorded[key], np.float32).reshape(value.shape)
-        error = float(np.sqrt(np.square(value - wanted).mean()) / wanted.std())
+        scale = wanted.mean() if key == "sigma" else wanted.std()  # levels hardly vary
+        error = float(np.sqrt(np.square(value - wanted).mean()) / scale)
         assert error < 0.02, key
 
 

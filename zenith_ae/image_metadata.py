@@ -99,5 +99,7 @@ def webp_is_lossless(file: BinaryIO) -> bool:
         kind, size = header[:4], int.from_bytes(header[4:], "little")
         if kind in (b"VP8L", b"VP8 "):
             return kind == b"VP8L"
+        if kind == b"ANMF":  # a frame: its pictures are chunks inside, behind 16 bytes
+            size = 16
         file.seek(size + size % 2, os.SEEK_CUR)
     return False

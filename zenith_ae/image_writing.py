@@ -106,6 +106,42 @@ def encode_picture(
 ) -> tuple[str, ...]:
     """Encode into a binary file in the format of ``suffix``; otherwise like `write_picture`."""
     spec = _FORMATS[suffix.lower()]
+    image, options, notes = _prepare(picture, spec, name, quality)
+    if spec.name in _PLUGINS:
+        import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
+    if picture.more:
+        if why := _holds_one(picture, spec):
+            notes = (*notes, f"{spec.name} holds {why}, so it is the first of {1 + len(picture.more)}")
+        else:
+            rest = []
+            for other in picture.more:
+                page, its_options, its_notes = _prepare(other, spec, name, quality)
+                if spec.name == "TIFF":  # Pillow takes the first page's for what a page does not say
+                    absent = {key: None for key in options if key != "tiffinfo"}
+                    page.encoderinfo = absent | {"tiffinfo": {}} | its_options
+                rest.append(page)
+                notes = tuple(dict.fromkeys(notes + its_notes))
+            options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
+    try:
+        if "append_images" in options and spec.name == "TIFF":
+            whole = io.BytesIO()  # Pillow reads what it wrote to add the next page
+            image.save(whole, spec.name, **options)
+            file.write(whole.getbuffer())
+        else:
+            image.save(file, spec.name, **options)
+    except OSError as error:
+        raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
+    except (KeyError, ValueError, RuntimeError, struct.error) as error:
+        raise OutputError(
+            f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"
+        ) from None
+    return notes
+
+
+def _prepare(
+    picture: Picture, spec: _Format, name: str, quality: int | None
+) -> tuple[Image.Image, dict[str, Any], tuple[str, ...]]:
+    """One picture as a format can hold it, how to save it, and notes about what is lost."""
     image, notes = _fit(picture, spec, name)
     options = dict(spec.options)
     for key in spec.keeps:
@@ -138,38 +174,33 @@ def encode_picture(
         options["pnginfo"] = text
     if spec.name == "TIFF" and "xmp" in options:
         options["tiffinfo"] = {_TIFF_XMP: options.pop("xmp")}
-    if spec.name in _PLUGINS:
-        import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
-    if picture.more:
-        rest = [_fit(other, spec, name)[0] for other in picture.more]
-        if spec.name in ("PNG", "WEBP", "TIFF", "AVIF"):
-            options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
-        else:
-            notes = (*notes, f"{spec.name} holds one picture, so it is the first of {1 + len(rest)}")
-    try:
-        if picture.more and spec.name == "TIFF":  # Pillow reads what it wrote to add the next page
-            whole = io.BytesIO()
-            image.save(whole, spec.name, **options)
-            file.write(whole.getbuffer())
-        else:
-            image.save(file, spec.name, **options)
-    except OSError as error:
-        raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
-    except (KeyError, ValueError, RuntimeError, struct.error) as error:
-        raise OutputError(
-            f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"
-        ) from None
-    return notes
+    return image, options, notes
+
+
+def _holds_one(picture: Picture, spec: _Format) -> str:
+    """Why a format cannot hold all pictures of a file; empty if it can."""
+    if spec.name == "TIFF":
+        return ""
+    if spec.name not in ("PNG", "WEBP", "AVIF"):
+        return "one picture"
+    pictures = (picture, *picture.more)
+    if len({(one.height, one.width) for one in pictures}) > 1:
+        return "pictures of one size"
+    if spec.name == "PNG" and any(to_pil(one).mode.startswith(("I", "F")) for one in pictures):
+        return "one picture of 16 bits"  # its animations compare frames at 8 bits
+    return ""
 
 
 def _timing(picture: Picture, format: str) -> dict[str, Any]:
     if format == "TIFF":
         return {}
     frames = (picture, *picture.more)
-    return {
-        "duration": [round(frame.metadata.get("duration", 100)) for frame in frames],
+    poster = format == "PNG" and bool(picture.metadata.get("default_image"))  # no frame of the animation
+    timing = {
+        "duration": [round(frame.metadata.get("duration", 100)) for frame in frames[poster:]],
         "loop": picture.metadata.get("loop", 1),
     }
+    return timing | ({"default_image": True} if poster else {})
 
 
 def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple[str, ...]]:

@@ -174,20 +174,26 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         with _open_lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            if plugin == "Ico":  # decodes a PNG inside at once
+                Image.MAX_IMAGE_PIXELS = _limit(max_pixels)[0]
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
             try:
                 import_module(f"PIL.{plugin}ImagePlugin")
                 image = Image.open(file, formats=formats)
             finally:
                 Image.MAX_IMAGE_PIXELS = limit
         with image:
-            count = _count(image)
-            _check_size(image.size, name, max_pixels, count if every else 1)
             notes = _notes(image)
+            count, trouble = _count(image) if every else (1, "")
+            if trouble or (not every and _has_more(image)):
+                notes += (trouble or "only the first of several pictures in the file is used",)
+            # The pages of a document differ in size, and are checked one by one.
+            _check_size(image.size, name, max_pixels, 1 if image.format == "TIFF" else count)
             lossless = image.format == "WEBP" and webp_is_lossless(file)
             format = "JPEG" if image.format == "MPO" else image.format
             pictures: list[Picture] = []
             area = 0
-            for index in range(count if every else 1):
+            for index in range(count):
                 if index:
                     image.seek(index)
                     _check_size(image.size, name, max_pixels, before=area)  # pages may differ
@@ -196,17 +202,21 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 metadata = read_metadata(image)
                 if image.format == "WEBP":
                     metadata["lossless"] = lossless
-                metadata |= {key: image.info[key] for key in ("duration", "loop") if key in image.info}
+                metadata |= {key: image.info[key] for key in _ANIMATION if key in image.info}
+                if index and format == "TIFF":
+                    _forget_first_page(metadata, image)
                 frame = upright(image, metadata) if count == 1 else upright(image.copy(), metadata)
                 pictures.append(from_pil(frame, metadata, format, notes, name))
-            if count > 1 and not every:
-                note = "only the first of several pictures in the file is used"
-                return replace(pictures[0], notes=(*pictures[0].notes, note))
             if format != "TIFF":
                 pictures = _alike(pictures)
             return replace(pictures[0], more=tuple(pictures[1:]))
     except (ConfigError, ImageError, MemoryError):
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        limit, hint = _limit(max_pixels)
+        raise ImageError(
+            f"{name}: more pixels than the limit of {limit} (a decompression bomb?); {hint}"
+        ) from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, ...
         raise ImageError(
             f"{name}: damaged or truncated picture ({_short(error)}); copy or export it again"
@@ -223,13 +233,18 @@ def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
                      "JPEG 2000, AVIF); convert it first")  # fmt: skip
 
 
+def _limit(asked: int | None) -> tuple[int, str]:
+    """The limit in pixels, and what to do about a larger picture."""
+    if asked is not None:
+        return asked, "use a smaller picture"
+    text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
+    if not text.isdecimal():
+        raise ConfigError(f"ZENITH_MAX_PIXELS must be a number of pixels, got {text!r}")
+    return int(text), "set ZENITH_MAX_PIXELS to allow it"
+
+
 def _check_size(size: tuple[int, int], name: str, limit: int | None, count: int = 1, before: int = 0) -> None:
-    hint = "use a smaller picture"
-    if limit is None:
-        text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
-        if not text.isdecimal():
-            raise ConfigError(f"ZENITH_MAX_PIXELS must be a number of pixels, got {text!r}")
-        limit, hint = int(text), "set ZENITH_MAX_PIXELS to allow it"
+    limit, hint = _limit(limit)
     width, height = size
     if width < 1 or height < 1:
         raise ImageError(f"{name}: has no pixels ({width} x {height})")
@@ -249,11 +264,37 @@ def _notes(image: Image.Image) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _count(image: Image.Image) -> int:
-    """Pictures in the file. Previews of a photograph (MPO) and layers (PSD) are none."""
-    if image.format not in ("AVIF", "GIF", "PNG", "TIFF", "WEBP"):
-        return 1
-    return int(getattr(image, "n_frames", 1))
+_ANIMATION = ("duration", "loop", "default_image")
+_SEVERAL = (
+    "AVIF",
+    "GIF",
+    "PNG",
+    "TIFF",
+    "WEBP",
+)  # previews (MPO) and layers (PSD) are no pictures of their own
+
+
+def _has_more(image: Image.Image) -> bool:
+    return image.format in _SEVERAL and bool(getattr(image, "is_animated", False))
+
+
+def _count(image: Image.Image) -> tuple[int, str]:
+    """Pictures in the file, and what is wrong with their list."""
+    if not _has_more(image):
+        return 1, ""
+    try:
+        return int(getattr(image, "n_frames", 1)), ""
+    except Exception:  # a chain of pages that leads nowhere; the first page may be whole
+        image.seek(0)
+        return 1, "only the first of several pictures is used, since the list of them is damaged"
+
+
+def _forget_first_page(metadata: dict[str, Any], image: Image.Image) -> None:
+    """Pillow leaves profile and resolution of an earlier page where a page has none."""
+    tags = getattr(image, "tag_v2", {})
+    for key, tag in (("icc_profile", 34675), ("dpi", 282)):
+        if tag not in tags:
+            metadata.pop(key, None)
 
 
 def _alike(pictures: list[Picture]) -> list[Picture]:

@@ -16,10 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from .batches import as_batch, colour_groups, from_rgb, is_tensor, tensor_like, to_rgb
 from .engine import Engine, create
-from .engine.geometry import multiple
 from .errors import ConfigError, LatentError
 from .latents import check_latents
-from .models.spec import ModelConfig
+from .models.spec import ModelConfig, alignment
 from .weights import Weights, load_weights
 
 __all__ = ["Autoencoder", "Denoiser", "load"]
@@ -267,12 +266,12 @@ class Denoiser(_Pipeline):
         return maps[0] if np.ndim(image) < 4 else maps
 
     def _continued(self, pixels: NDArray, part: str) -> NDArray:
-        """(N, H, W, ...) continued by reflection to whole cells of the part's coarsest level.
+        """(N, H, W, ...) continued by reflection to whole cells and whole spectral tiles of a part.
 
-        The engine would repeat the last row and column; repeated noise is a streak, which looks
-        like content to the network.
+        The engine would repeat the last row and column, and fill tiles with zeros: repeated noise is
+        a streak, which looks like content to the network, and no training crop has a partial tile.
         """
-        cell = multiple(self.config.parts[part])
+        cell = alignment(self.config.parts[part])
         below, right = (-n % cell for n in pixels.shape[1:3])
         if not (below or right):
             return pixels

@@ -64,9 +64,11 @@ class _Lowering:
         while i < len(self.layers):
             i = self.lower(i)
         if not self.stored:
-            self.matrix(
-                len(self.layers), spec.Linear(self.channels, self.channels, bias=False), identity=True
-            )
+            if self.x is None and not self.pending():
+                # Rounded once, as where a layer follows: a cut between stages changes no bit.
+                self.load(len(self.layers))
+            n = self.in_product()
+            self.matrix(len(self.layers), spec.Linear(n, n, bias=False), identity=True)
         total = place(self.steps, self.value_bytes)
         return Program(self.steps, total, max(step.scratch for step in self.steps), self.packer.bf16)
 

@@ -69,6 +69,8 @@ class NativeEngine(Engine):
             raise ConfigError(f"threads must be positive, got {threads}")
         self.isa = current_isa(isa)
         self.threads = min(default_threads() if threads is None else threads, MAX_THREADS)
+        if dtype not in ("auto", "float32", "bf16"):
+            raise ConfigError(f"dtype must be auto, float32 or bf16, got {dtype!r}")
         fast = fast_bf16(self.isa)
         if dtype == "bf16" and not (fast or emulate):
             raise ConfigError(

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..errors import ConfigError
 from .data import Prefetcher
 
 __all__ = ["TrainConfig", "Trainer", "psnr", "to_tensor"]
@@ -195,6 +196,10 @@ class Trainer:
         if not self.checkpoint_path.exists():
             return False
         state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
+        found = len(state.get("average", ())), len(state.get("optimizers", ()))
+        if found != (len(self.average), len(self.optimizers)):
+            what = "of another version, model or choice of parts"
+            raise ConfigError(f"{self.checkpoint_path}: {what}; use --fresh or another -o")
         self.model.load_state_dict(state["model"])
         for mine, saved in zip(self.average, state["average"], strict=True):
             mine.copy_(saved)
