@@ -89,9 +89,10 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
         save_taesd(output, weights, kind)
     else:
         save_diffusers(output, weights, kind)
+    if layout == "taesd":  # a model may have one part only
+        files = [file for part, file in taesd_files(output).items() if part in weights.config.parts]
     for file in files:
-        if file.exists():
-            click.echo(str(file))
+        click.echo(str(file))
 
 
 @click.command(short_help="Serve over HTTP: POST a picture, get a picture or latents.")
