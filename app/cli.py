@@ -29,6 +29,9 @@ from .session import (
     Sigma,
     Write,
     common,
+    decoded,
+    denoised,
+    encoded,
     facts,
     picture_kind,
     picture_suffix,
@@ -160,20 +163,10 @@ def denoising(session: Session) -> tuple[Read, Compute, Write]:
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         model = session.load(options["model"])
-        levels: list[float] = []
-
-        def clean(one: Picture) -> Picture:
-            pixels, sigma = one.pixels[None], options["sigma"]
-            if sigma == "auto":
-                sigma = model.sigma_maps(pixels, one.layout, options["tile"])
-            levels.append(sigma if isinstance(sigma, float) else float(sigma.mean()))
-            result = model.clean(pixels, one.layout, sigma, tile=options["tile"], **shares)
-            return one.with_pixels(result[0])
-
-        result = picture.map(clean)
-        level = round(sum(levels) / len(levels), 2)
-        sentence = f"(sigma {level:g}{f', {len(levels)} pictures' if len(levels) > 1 else ''})"
-        done = {**facts(picture, model), "sigma": level, "pictures": len(levels)}
+        result, level = denoised(model, picture, options["sigma"], shares, options["tile"])
+        level, count = round(level, 2), 1 + len(picture.more)
+        sentence = f"(sigma {level:g}{f', {count} pictures' if count > 1 else ''})"
+        done = {**facts(picture, model), "sigma": level, "pictures": count}
         return result, {"sentence": sentence, **done}
 
     return read_every, compute, picture_writer(options)
@@ -195,15 +188,15 @@ def encode(**options: Any) -> int:
       zenith-ae encode photos/ -o latents/ --dtype fp32
     """
     from zenith_ae.images import READABLE_SUFFIXES
-    from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, write_latents
+    from zenith_ae.latents import SUFFIX, encode_latents, write_latents
 
     kind = Kind(READABLE_SUFFIXES, lambda name: Path(name).stem + SUFFIX, frozenset({".safetensors"}))
     session = Session(kind, options)
 
     def compute(job: Job, picture: Picture) -> tuple[LatentFile, dict[str, Any]]:
         model = session.load(options["model"])
-        z = model.encode(picture, options["tile"])
-        file = LatentFile(z, model.name, model.hash, picture.height, picture.width, picture.layout)
+        file = encoded(model, picture, options["tile"])
+        z = file.latents
         return file, {"sentence": f"{z.shape}", **facts(picture, model), "shape": list(z.shape)}
 
     def write(job: Job, file: LatentFile) -> tuple[str, ...]:
@@ -266,18 +259,6 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
         made = f"made by {file.model} ({file.weights}), not by {model.name} ({model.hash})"
         raise LatentError(f"{source}: {made}; give that model with --model, or --force")
     return model
-
-
-def decoded(model: Autoencoder, file: LatentFile, tile: Any) -> Picture:
-    """The picture of a latent file; grey where the original was grey."""
-    from zenith_ae.batches import from_rgb
-    from zenith_ae.images import Picture
-
-    if len(file.latents) != 1:
-        raise LatentError(f"holds {len(file.latents)} pictures; the command line decodes one a file")
-    layout = "L" if file.mode in ("L", "LA") else "RGB"
-    rgb = model.decode(file.latents, size=(file.height, file.width), tile=tile)
-    return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Encode and decode pictures, print PSNR and SSIM.")

@@ -14,10 +14,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -28,6 +26,9 @@ from starlette.requests import ClientDisconnect
 from zenith_ae import __version__
 from zenith_ae.errors import ConfigError, ZenithError
 
+from .session import decoded, denoised, encoded
+from .tools import Limits
+
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Autoencoder, Denoiser
@@ -36,26 +37,6 @@ __all__ = ["Limits", "create_app", "listen"]
 
 GRACE = 5  # seconds that open requests have when the server is told to end
 LATENTS = "application/vnd.safetensors"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a server takes on.
-
-    Attributes
-    ----------
-    upload : bytes of a request's body.
-    pixels : pixels of a picture, checked before it is decoded, or of what latents decode to.
-    jobs : requests worked on at the same time.
-    queue : requests that may wait for their turn; more are answered 503.
-    seconds : after this time a request is answered 504.
-    """
-
-    upload: int = 64 * 2**20
-    pixels: int = 64 * 10**6
-    jobs: int = 1
-    queue: int = 16
-    seconds: float = 120.0
 
 
 class _Worker:
@@ -233,14 +214,10 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         def work(data: bytes) -> Response:
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data)
-            pixels = noisy.pixels[None]
-            told = np.float32(level) if level is not None else denoiser.sigma_maps(pixels, noisy.layout)
-            clean = denoiser.clean(
-                pixels, noisy.layout, told, strength, luma=luma, chroma=chroma, grain=grain
-            )
+            shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+            result, mean = denoised(denoiser, noisy, "auto" if level is None else level, shares)
             worker.pixels.labels("denoise").inc(noisy.width * noisy.height)
-            result = noisy.with_pixels(clean[0])
-            return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{told.mean():.2f}"})
+            return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
 
         return await worker.run("denoise", request, work)
 
@@ -254,14 +231,11 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         """A picture in, a latent file out: safetensors with the tensor `latents` (1, C, H/8, W/8)."""
 
         def work(data: bytes) -> Response:
-            from zenith_ae.latents import LatentFile, encode_latents
+            from zenith_ae.latents import encode_latents
 
             autoencoder: Autoencoder = worker.model(model, "autoencoder")
             source = picture(data)
-            z = autoencoder.encode(source)
-            file = LatentFile(
-                z, autoencoder.name, autoencoder.hash, source.height, source.width, source.layout
-            )
+            file = encoded(autoencoder, source)
             worker.pixels.labels("encode").inc(source.width * source.height)
             return Response(encode_latents(file, dtype), media_type=LATENTS,
                             headers=_headers(autoencoder, source.notes))  # fmt: skip
@@ -275,8 +249,6 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         def work(data: bytes) -> Response:
             from zenith_ae.latents import parse_latents
 
-            from .cli import decoded
-
             file = parse_latents(data, "body")
             if file.width * file.height > limits.pixels:
                 raise ConfigError(
@@ -285,7 +257,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             autoencoder: Autoencoder = worker.model(file.model, "autoencoder")
             if autoencoder.hash != file.weights:
                 raise ConfigError(f"body: made by other weights of {file.model}")
-            result = decoded(autoencoder, file, "auto")
+            result = decoded(autoencoder, file)
             worker.pixels.labels("decode").inc(file.width * file.height)
             return answer(result, autoencoder, format, quality, False)
 

@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zenith_ae.errors import OutputError
+from zenith_ae.errors import LatentError, OutputError
 
 from .batch import STDIO, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
+    from zenith_ae.latents import LatentFile
+    from zenith_ae.pipelines import Autoencoder, Denoiser
+    from zenith_ae.pipelines import Tile as Tiles
 
 __all__ = [
-    "Compute", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common", "facts", "picture_kind",
-    "picture_suffix", "picture_writer", "read", "read_every", "write_stdout", "writing",
+    "Compute", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common", "decoded", "denoised",
+    "encoded", "facts", "output_name", "picture_kind", "picture_suffix", "picture_writer", "read",
+    "read_every", "write_stdout", "writing",
 ]  # fmt: skip
 
 Read = Callable[[Job], Any]
@@ -246,16 +250,59 @@ def write_stdout(data: bytes) -> None:
 
 def picture_kind(tag: str, options: dict[str, Any]) -> Kind:
     """Pictures in, ``stem.tag.ext`` out: ``--format``, else the input's suffix where it can be written."""
-    from zenith_ae.image_writing import WRITABLE_SUFFIXES, write_format
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES
     from zenith_ae.images import READABLE_SUFFIXES
 
     suffix = picture_suffix(options)
+    return Kind(READABLE_SUFFIXES, lambda name: output_name(name, tag, suffix), WRITABLE_SUFFIXES)
 
-    def rename(name: str) -> str:
-        path = Path(name)
-        return f"{path.stem}.{tag}{suffix or (path.suffix if write_format(path.suffix) else '.png')}"
 
-    return Kind(READABLE_SUFFIXES, rename, WRITABLE_SUFFIXES)
+def output_name(name: str, tag: str, suffix: str | None = None) -> str:
+    """``a/photo.jpg`` -> ``a/photo.tag.jpg``; ``.png`` where its format cannot be written."""
+    from zenith_ae.image_writing import write_format
+
+    path = Path(name)
+    suffix = suffix or (path.suffix if write_format(path.suffix) else ".png")
+    return str(path.with_name(f"{path.stem}.{tag}{suffix}"))
+
+
+def denoised(
+    model: Denoiser, picture: Picture, sigma: str | float, shares: dict[str, float], tile: Tiles = "auto"
+) -> tuple[Picture, float]:
+    """The picture with every frame or page denoised, and the mean of the levels used.
+
+    ``sigma`` is "auto" or a number; ``shares`` are strength, luma, chroma and grain.
+    """
+    levels: list[float] = []
+
+    def clean(one: Picture) -> Picture:
+        pixels = one.pixels[None]
+        level = model.sigma_maps(pixels, one.layout, tile) if isinstance(sigma, str) else sigma
+        levels.append(float(level if isinstance(level, (int, float)) else level.mean()))
+        return one.with_pixels(model.clean(pixels, one.layout, level, tile=tile, **shares)[0])
+
+    result = picture.map(clean)
+    return result, sum(levels) / len(levels)
+
+
+def encoded(model: Autoencoder, picture: Picture, tile: Tiles = "auto") -> LatentFile:
+    """The latents of a picture, with what decoding needs to know."""
+    from zenith_ae.latents import LatentFile
+
+    z = model.encode(picture, tile)
+    return LatentFile(z, model.name, model.hash, picture.height, picture.width, picture.layout)
+
+
+def decoded(model: Autoencoder, file: LatentFile, tile: Tiles = "auto") -> Picture:
+    """The picture of a latent file; grey where the original was grey."""
+    from zenith_ae.batches import from_rgb
+    from zenith_ae.images import Picture
+
+    if len(file.latents) != 1:
+        raise LatentError(f"holds {len(file.latents)} pictures; the command line decodes one a file")
+    layout = "L" if file.mode in ("L", "LA") else "RGB"
+    rgb = model.decode(file.latents, size=(file.height, file.width), tile=tile)
+    return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
 
 
 def facts(picture: Picture, model: Any) -> dict[str, Any]:

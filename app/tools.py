@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from .session import Number
 
-__all__ = ["completion", "convert", "serve"]
+__all__ = ["Limits", "completion", "convert", "serve"]
 
 
 @click.command(short_help="Print a script that completes commands in your shell.")
@@ -95,6 +96,26 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
         click.echo(str(file))
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a server takes on.
+
+    Attributes
+    ----------
+    upload : bytes of a request's body.
+    pixels : pixels of a picture, checked before it is decoded, or of what latents decode to.
+    jobs : requests worked on at the same time.
+    queue : requests that may wait for their turn; more are answered 503.
+    seconds : after this time a request is answered 504.
+    """
+
+    upload: int = 64 * 2**20
+    pixels: int = 64 * 10**6
+    jobs: int = 1
+    queue: int = 16
+    seconds: float = 120.0
+
+
 @click.command(short_help="Serve over HTTP: POST a picture, get a picture or latents.")
 @click.option(
     "--host",
@@ -109,35 +130,35 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
 @click.option(
     "--jobs",
     type=click.IntRange(1, 64),
-    default=1,
+    default=Limits.jobs,
     show_default=True,
     help="Requests worked on at the same time.",
 )
 @click.option(
     "--queue",
     type=click.IntRange(0),
-    default=16,
+    default=Limits.queue,
     show_default=True,
     help="Requests that may wait; more get 503.",
 )
 @click.option(
     "--timeout",
     type=Number(0, min_open=True),
-    default=120.0,
+    default=Limits.seconds,
     show_default=True,
     help="Seconds after which a request gets 504.",
 )
 @click.option(
     "--max-upload",
     type=click.IntRange(1),
-    default=64,
+    default=Limits.upload // 2**20,
     show_default=True,
     help="Largest body in MiB; more gets 413.",
 )
 @click.option(
     "--max-pixels",
     type=click.IntRange(1),
-    default=64_000_000,
+    default=Limits.pixels,
     show_default=True,
     help="Largest picture in pixels; more gets 400.",
 )
@@ -153,7 +174,7 @@ def serve(
       curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
     """
     try:
-        from .server import Limits, listen
+        from .server import listen
     except ImportError as error:
         raise click.ClickException(
             f"the server needs {error.name}: install the extra with  pip install 'zenith-ae[serve]'"

@@ -26,14 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zenith_ae.batches import from_rgb, to_rgb
+from zenith_ae.batches import to_rgb
 from zenith_ae.errors import ImageError, LatentError, ZenithError
-from zenith_ae.image_writing import encode_picture, write_format
+from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import READABLE_SUFFIXES, Picture, read_picture, to_8_bits, to_pil
 from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, latent_metadata, parse_latents
 from zenith_ae.metrics import psnr, ssim
 
-__all__ = ["BatchState", "Result", "Workshop", "output_name", "safe_name", "shipped_models"]
+from .session import decoded, denoised, encoded, output_name
+
+__all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models"]
 
 #: Results and uploads older than this are removed.
 KEEP_SECONDS = 6 * 3600
@@ -111,12 +113,6 @@ def safe_name(name: str) -> str:
     text = "".join(c for c in name.replace("\\", "/") if c.isprintable() and c != ":")
     parts = [part for part in PurePosixPath(text).parts if part not in ("/", "..", ".", "//")]
     return "/".join(part[:150] for part in parts[-8:]) or "picture"
-
-
-def output_name(name: str, tag: str) -> str:
-    """``a/photo.jpg`` -> ``a/photo.tag.jpg``, as the command line names results."""
-    stem, suffix = os.path.splitext(name)
-    return f"{stem}.{tag}{suffix if write_format(suffix) else '.png'}"
 
 
 class Workshop:
@@ -209,9 +205,8 @@ class Workshop:
         autoencoder = self.model(model, "autoencoder")
         folder, facts = self.new_folder(), self._facts(picture, name)
         start = time.perf_counter()
-        z = autoencoder.encode(picture)
+        latents = encoded(autoencoder, picture)
         encoding = time.perf_counter() - start
-        latents = LatentFile(z, model, autoencoder.hash, picture.height, picture.width, picture.layout)
         data = encode_latents(latents, dtype)
         z = parse_latents(data).latents  # what somebody who gets the file will decode
         pixels = picture.pixels[None]
@@ -243,9 +238,8 @@ class Workshop:
         picture, name = self._read(file)
         autoencoder = self.model(model, "autoencoder")
         start = time.perf_counter()
-        z = autoencoder.encode(picture)
+        latents = encoded(autoencoder, picture)
         seconds = time.perf_counter() - start
-        latents = LatentFile(z, model, autoencoder.hash, picture.height, picture.width, picture.layout)
         data = encode_latents(latents, dtype)
         path = self.new_folder() / (Path(name).stem + SUFFIX)
         path.write_bytes(data)
@@ -267,11 +261,9 @@ class Workshop:
                               "picture again, or decode it with `zenith-ae decode --model`")  # fmt: skip
         if len(latents.latents) != 1:
             raise LatentError(f"{name}: holds {len(latents.latents)} pictures; the page decodes one")
-        layout = "L" if latents.mode in ("L", "LA") else "RGB"
         start = time.perf_counter()
-        rgb = autoencoder.decode(latents.latents, size=(latents.height, latents.width))
+        picture = decoded(autoencoder, latents)
         seconds = time.perf_counter() - start
-        picture = Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
         folder, notes = self.new_folder(), list[str]()
         stem = name.removesuffix(".safetensors").removesuffix(".latent")
         files = {"picture": self._write(picture, folder, f"{stem}.decoded.png", notes)}
@@ -536,17 +528,9 @@ def _clean(
     model: Any, picture: Picture, sigma: float | None, shares: dict[str, float]
 ) -> tuple[Picture, float, float]:
     """(clean picture with all its frames or pages, mean noise level, seconds of the model)."""
-    levels: list[float] = []
-
-    def clean(one: Picture) -> Picture:
-        pixels = one.pixels[None]
-        level = model.sigma_maps(pixels, one.layout) if sigma is None else sigma
-        levels.append(float(np.mean(level)))
-        return one.with_pixels(model.clean(pixels, one.layout, level, **shares)[0])
-
     start = time.perf_counter()
-    result = picture.map(clean)
-    return result, round(statistics.mean(levels), 2), time.perf_counter() - start
+    result, level = denoised(model, picture, "auto" if sigma is None else sigma, shares)
+    return result, round(level, 2), time.perf_counter() - start
 
 
 def _pixels(picture: Picture) -> int:

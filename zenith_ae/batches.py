@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 
 from .errors import ImageError
 
-__all__ = ["Batch", "as_batch", "colour_groups", "is_tensor", "tensor_like", "to_rgb"]
+__all__ = ["LUMA", "Batch", "as_batch", "colour_groups", "is_tensor", "tensor_like", "to_rgb"]
+
+#: Weights of R, G and B in brightness, ITU-R BT.601, as in JPEG.
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 _LAYOUTS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 

@@ -265,13 +265,8 @@ def _notes(image: Image.Image) -> tuple[str, ...]:
 
 
 _ANIMATION = ("duration", "loop", "default_image")
-_SEVERAL = (
-    "AVIF",
-    "GIF",
-    "PNG",
-    "TIFF",
-    "WEBP",
-)  # previews (MPO) and layers (PSD) are no pictures of their own
+# Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
+_SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")
 
 
 def _has_more(image: Image.Image) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .batches import as_batch, colour_groups, from_rgb, is_tensor, tensor_like, to_rgb
+from .batches import LUMA, as_batch, colour_groups, from_rgb, is_tensor, tensor_like, to_rgb
 from .engine import Engine, create
 from .errors import ConfigError, LatentError
 from .latents import check_latents
@@ -31,7 +31,6 @@ SIGMA_UNIT = 25 / 255
 SIGMA_LIMIT = 3.0
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
-_LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as in JPEG
 # Rows at once where float copies of a whole picture would be large.
 _BAND = 128
 
@@ -371,7 +370,7 @@ def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: flo
     Grain is what the brightness has above a small binomial blur.
     """
     for change in residual:
-        brightness = change @ _LUMA
+        brightness = change @ LUMA
         kept = luma * brightness
         if grain:
             kept -= np.float32(luma * grain) * (brightness - _blurred(brightness))

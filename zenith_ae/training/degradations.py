@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from ..batches import LUMA
+
 __all__ = [
     "Mixture",
     "blur",
@@ -38,7 +40,6 @@ __all__ = [
 Pair = tuple[np.ndarray, np.ndarray]
 Range = tuple[float, float]
 
-LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601, as grey JPEG files have it
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
 
 
