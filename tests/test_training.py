@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -91,12 +94,59 @@ def test_resumed_training_equals_uninterrupted_training(photos, denoiser, tmp_pa
 
     with monkeypatch.context() as patch:
         patch.setattr(restore.Trainer, "_loop", interrupted)
-        restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "parts", 12))
+        with pytest.raises(KeyboardInterrupt):
+            restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "parts", 12))
     assert log(tmp_path / "parts", "l1") == log(tmp_path / "whole", "l1")[:5]
     parts = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "parts", 12))
     assert log(tmp_path / "parts", "l1") == log(tmp_path / "whole", "l1")
     for name, tensor in load_weights(whole).tensors.items():
         np.testing.assert_array_equal(load_weights(parts).tensors[name], tensor)
+
+
+def line_trainer(out: Path, **options: object) -> restore.Trainer:
+    """Fits a plane to noisy points; ``export`` keeps the parameters."""
+
+    def make_batch(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        x = rng.standard_normal((4, 3), dtype=np.float32)
+        return x, x @ np.float32([[1], [2], [3]]) + 0.1 * rng.standard_normal((4, 1), dtype=np.float32)
+
+    def loss(model, batch, progress):
+        x, y = map(torch.from_numpy, batch)
+        value = (model(x) - y).square().mean()
+        return value, {"points": float(len(x))}
+
+    def export(state, metadata):
+        torch.save(state, out / "state.pt")
+
+    torch.manual_seed(0)
+    config = steps(out, 6, batch=4, lr=0.1, clip=1e9, **options)
+    return restore.Trainer(torch.nn.Linear(3, 1), make_batch, loss, config, export)
+
+
+def test_several_processes_train_one_model(tmp_path) -> None:
+    """Two processes of batches of 4 do what one does with both their batches."""
+    code = "import sys, pathlib, test_training as t; t.line_trainer(pathlib.Path(sys.argv[1])).run()"
+    (tmp_path / "script.py").write_text(code)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*launch, tmp_path / "script.py", tmp_path / "two"], env=environment, check=True)
+
+    alone = line_trainer(tmp_path / "one")
+    both = iter(
+        [
+            np.concatenate(parts)
+            for parts in zip(
+                *(alone.make_batch(np.random.default_rng((0, rank, i))) for rank in (0, 1)), strict=True
+            )
+        ]
+        for i in range(6)
+    )
+    alone._loop(both, lambda: False)
+    alone.save_checkpoint()
+    one, two = (torch.load(tmp_path / name / "state.pt") for name in ("one", "two"))
+    for name in one:
+        torch.testing.assert_close(two[name], one[name])
+    assert len(log(tmp_path / "two", "loss")) == 6  # the first process alone writes
 
 
 def test_one_part_can_be_trained_alone(photos, denoiser, tmp_path) -> None:

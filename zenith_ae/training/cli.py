@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +73,8 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
 
 
 def _finish(weights: Path) -> None:
+    if os.environ.get("RANK", "0") != "0":  # one of several processes: the first one reports
+        return
     click.echo(str(weights))
     from .plot import plot_log
 

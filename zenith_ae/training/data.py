@@ -260,10 +260,11 @@ class Prefetcher(Generic[T]):
     ----------
     make_batch
         Makes a batch from a generator; called in a worker thread, so it must not change shared
-        state. Batch i is ``make_batch(numpy.random.default_rng((seed, i)))``: it depends on
+        state. Batch i is ``make_batch(numpy.random.default_rng((*seed, i)))``: it depends on
         neither the batches before it nor the number of workers.
     seed, start_step
-        The seed of the run and the index of the first batch (where a resumed run continues).
+        The seed of the run (a number or several) and the index of the first batch (where a resumed
+        run continues).
     workers, ahead
         Number of threads and of batches prepared beforehand (default: workers + 1).
 
@@ -279,20 +280,20 @@ class Prefetcher(Generic[T]):
     def __init__(
         self,
         make_batch: Callable[[np.random.Generator], T],
-        seed: int,
+        seed: int | tuple[int, ...],
         start_step: int = 0,
         workers: int = 1,
         ahead: int | None = None,
     ) -> None:
         self._make_batch = make_batch
-        self._seed = seed
+        self._seed = (seed,) if isinstance(seed, int) else seed
         self._executor = ThreadPoolExecutor(workers, thread_name_prefix="zenith-batch")
         self._pending: deque[Future[T]] = deque()
         self._ahead = max(1, workers + 1 if ahead is None else ahead)
         self.step = start_step
 
     def _make(self, index: int) -> T:
-        return self._make_batch(np.random.default_rng((self._seed, index)))
+        return self._make_batch(np.random.default_rng((*self._seed, index)))
 
     def __iter__(self) -> Prefetcher[T]:
         return self

@@ -72,7 +72,7 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
                 print(f"teacher latents {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
                       file=sys.stderr, flush=True)  # fmt: skip
     cache.parent.mkdir(parents=True, exist_ok=True)
-    partial = cache.with_suffix(".tmp.npz")
+    partial = cache.with_suffix(f".{os.getpid()}.tmp.npz")
     np.savez(partial, identity=identity, **{f"z{i}": z for i, z in enumerate(latents)})  # type: ignore[arg-type]
     os.replace(partial, cache)
     return latents

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..errors import ConfigError
@@ -122,8 +123,22 @@ def _optimizers(parameters: list[nn.Parameter], config: TrainConfig) -> list[tor
     return optimizers
 
 
+def _join_processes(device: torch.device) -> tuple[int, int]:
+    """(rank, number of processes): more than one where ``torchrun`` started this process."""
+    if not (dist.is_available() and dist.is_torchelastic_launched()):
+        return 0, 1
+    if not dist.is_initialized():
+        if device.type == "cuda":
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return dist.get_rank(), dist.get_world_size()
+
+
 class Trainer:
     """Trains ``model``; keeps an exponential moving average of its weights.
+
+    Started by ``torchrun``, each process makes batches of its own and the gradients are averaged;
+    the first process keeps time, evaluates, logs and writes.
 
     Parameters
     ----------
@@ -150,6 +165,7 @@ class Trainer:
         if config.threads:
             torch.set_num_threads(config.threads)
         self.device = torch.device(config.device)
+        self.rank, self.processes = _join_processes(self.device)
         self.model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.make_batch, self.loss, self.export, self.evaluate = make_batch, loss, export, evaluate
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -179,6 +195,8 @@ class Trainer:
 
     def save_checkpoint(self) -> None:
         """Everything needed to go on, written to a temporary file and renamed."""
+        if self.rank:
+            return
         state = {
             "model": self.model.state_dict(),
             "average": self.average,
@@ -215,6 +233,8 @@ class Trainer:
         return state | dict(zip(trained, self.average, strict=True))
 
     def _log(self, record: dict[str, Any]) -> None:
+        if self.rank:
+            return
         finite = {
             k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)
         }  # JSON has no NaN
@@ -225,7 +245,7 @@ class Trainer:
               file=sys.stderr, flush=True)  # fmt: skip
 
     def _evaluate(self) -> None:
-        if self.evaluate is None:
+        if self.evaluate is None or self.rank:
             return
         current = [p.detach().clone() for p in self.parameters]
         with torch.no_grad():
@@ -254,7 +274,8 @@ class Trainer:
             stop = True
 
         handlers = {s: signal.signal(s, ask_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        batches = Prefetcher(self.make_batch, self.config.seed, self.step)
+        seed = (self.config.seed,) if self.processes == 1 else (self.config.seed, self.rank)
+        batches = Prefetcher(self.make_batch, seed, self.step)
         try:
             self._loop(batches, lambda: stop)
         finally:
@@ -262,9 +283,29 @@ class Trainer:
             for s, handler in handlers.items():
                 signal.signal(s, handler)
         self.save_checkpoint()
-        if stop:
+        if self.progress < 1:
             raise KeyboardInterrupt
         self._evaluate()
+
+    def _agree(self, elapsed: float, stop: bool) -> tuple[float, bool]:
+        """What all processes go by: the first one's seconds, and whether any was asked to stop."""
+        if self.processes == 1:
+            return elapsed, stop
+        shared = torch.tensor([0.0 if self.rank else elapsed, float(stop)], device=self.device)
+        dist.all_reduce(shared)
+        return float(shared[0]), bool(shared[1] > 0)
+
+    def _average_gradients(self) -> None:
+        if self.processes == 1:
+            return
+        for p in self.parameters:
+            if p.grad is None:  # of a part that this process's batch did not need
+                p.grad = torch.zeros_like(p)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        flat = torch.cat([g.flatten() for g in gradients]) / self.processes
+        dist.all_reduce(flat)
+        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
     def _loop(self, batches: Any, stopped: Callable[[], bool]) -> None:
         config = self.config
@@ -274,7 +315,8 @@ class Trainer:
         last_save = last_evaluation = self.seconds
         mark, sums, count = time.monotonic(), dict[str, float](), 0
         self.model.train()
-        while self.progress < 1 and not stopped():
+        stop = False
+        while self.progress < 1 and not stop:
             lr = self._learning_rate()
             for optimizer in self.optimizers:
                 for group in optimizer.param_groups:
@@ -285,6 +327,7 @@ class Trainer:
             for p in self.parameters:
                 p.grad = None
             loss.backward()
+            self._average_gradients()
             norm = nn.utils.clip_grad_norm_(self.parameters, config.clip)
             if torch.isfinite(norm):  # a rare overflow must not end hours of work
                 for optimizer in self.optimizers:
@@ -294,7 +337,8 @@ class Trainer:
             with torch.no_grad():
                 torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
             now = time.monotonic()
-            self.seconds += now - mark
+            elapsed, stop = self._agree(now - mark, stopped())
+            self.seconds += elapsed
             mark = now
 
             count += 1
