@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from zenith_ae.metrics import psnr, ssim
+from zenith_ae.metrics import colour_cast, grid_steps, psnr, sharpness, ssim
 
 
 def picture(shape, seed=0):
@@ -80,3 +80,38 @@ def test_metrics_refuse_what_cannot_be_compared():
         psnr(np.zeros((2, 2)), np.zeros((2, 3)))
     with pytest.raises(ValueError, match="peak"):
         ssim(np.zeros((2, 2), np.int64), np.zeros((2, 2), np.int64))
+
+
+def wave(cycles_per_pixel: float, amplitude: float = 0.2) -> np.ndarray:
+    x = np.arange(96)
+    return np.broadcast_to(0.5 + amplitude * np.sin(2 * np.pi * cycles_per_pixel * x), (80, 96))
+
+
+def test_sharpness_is_the_energy_of_the_top_octave():
+    coarse, fine = wave(0.1), wave(0.35)
+    original = coarse + fine - 0.5
+    assert sharpness(original, original) == 1
+    assert sharpness(coarse + wave(0.35, 0.1) - 0.5, original) == pytest.approx(0.25, rel=1e-3)
+    assert sharpness(0.5 + 2 * (coarse - 0.5) + fine - 0.5, original) == pytest.approx(1, rel=1e-3)
+    assert sharpness(original.T, original.T) == 1
+    assert math.isnan(sharpness(original, np.full_like(original, 0.25)))
+
+
+def test_colour_cast_is_the_worst_channel_and_noise_is_none():
+    original = np.full((50, 60, 3), 0.5)
+    noise = np.random.default_rng(0).normal(0, 0.05, original.shape)
+    assert colour_cast(original + noise - noise.mean(axis=(0, 1)), original) == pytest.approx(0, abs=1e-12)
+    assert colour_cast(original + np.array([0.01, -0.03, 0.02]), original) == pytest.approx(0.03)
+
+
+def test_grid_steps_tells_a_grid_from_noise():
+    rng = np.random.default_rng(1)
+    original = np.zeros((64, 72, 3))
+    noise = rng.normal(0, 0.05, original.shape)
+    assert grid_steps(noise, original) == pytest.approx(1, abs=0.05)
+    cells = np.kron(rng.normal(0, 0.05, (8, 9)), np.ones((8, 8)))[..., None]
+    assert grid_steps(noise + cells, original) > 1.5
+    assert grid_steps(np.roll(noise + cells, 4, axis=(0, 1)), original) == pytest.approx(0.9, abs=0.15)
+    assert math.isnan(grid_steps(original, original))
+    assert math.isnan(grid_steps(noise[:8, :8], original[:8, :8]))
+    assert math.isnan(grid_steps(noise[:1, :1], original[:1, :1]))

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from zenith_ae.errors import ConfigError, ImageError
+from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.training import degradations
+from zenith_ae.training.contact_sheet import ContactSheet
 from zenith_ae.training.data import ImagePool, Prefetcher, decode_rgb, iter_encoded, orient, random_crops
 from zenith_ae.training.degradations import Mixture, from_linear, local_rms, to_linear
 from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
@@ -584,7 +585,55 @@ def test_round_trip_measures_own_and_exchanged_halves(grey: Path) -> None:
     assert list(result["mean"]) == list(errors)
     for case, error in errors.items():
         assert result["mean"][case]["psnr"] == pytest.approx(-20 * math.log10(error), abs=1e-3)
-    assert "input" not in format_table(result)
+    assert result["mean"]["other's decoder"]["cast"] == pytest.approx(0.11, abs=1e-6)
+    table = format_table(result)
+    assert "input" not in table
+    assert "sharpness" in table
+    json.loads(to_json(result))  # a flat picture has no top octave, which is null
+
+
+def test_contact_sheet_shows_the_worst_place_of_the_worst_pictures(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        save(np.full((200, 240, 3), 102, np.uint8), tmp_path / "in" / f"{name}.png")
+    calls = iter([0.1, 0.3, 0.2])
+
+    class Spoiling:
+        """Exact but for one corner, 80 to 176 pixels down and 112 to 208 across."""
+
+        def encode(self, image: np.ndarray) -> np.ndarray:
+            spoilt = image.copy()
+            spoilt[80:176, 112:208] += next(calls)
+            return spoilt[None]
+
+        def decode(self, z: np.ndarray, output: str = "", size: object = None) -> np.ndarray:
+            return z
+
+    sheet = ContactSheet(tmp_path / "worst.png", count=2)
+    evaluate_model(Spoiling(), tmp_path / "in", observe=sheet)
+    sheet.save()
+    assert [place.caption for place in sheet.places] == [
+        "b.png, round trip, at 112, 80: 10.5 dB",
+        "c.png, round trip, at 112, 80: 14.0 dB",
+    ]
+    shown = np.asarray(Image.open(tmp_path / "worst.png").convert("RGB"))
+    result, original, difference = (shown[120, x] for x in (100, 300, 500))
+    assert [*result, *original] == [179] * 3 + [102] * 3  # 0.4 + 0.3, and 0.4
+    assert list(difference) == [255] * 3  # 0.5 + 4 * 0.3, clipped
+    with pytest.raises(OutputError, match="exists"):
+        ContactSheet(tmp_path / "worst.png")
+    with pytest.raises(OutputError, match=r"\.png"):
+        ContactSheet(tmp_path / "worst.tiff")
+    with pytest.raises(OutputError, match="nothing to show"):
+        ContactSheet(tmp_path / "other.png").save()
+
+
+def test_contact_sheet_of_a_denoiser_has_a_column_for_the_noise_and_takes_small_pictures(grey: Path) -> None:
+    sheet = ContactSheet(grey / "worst.png", case="sigma 50")
+    evaluate_model(shifted_by(0), grey, sigmas=[15, 50], observe=sheet)
+    sheet.save()
+    assert {len(place.views) for place in sheet.places} == {3}
+    assert all("sigma 50, at 0, 0" in place.caption for place in sheet.places)
+    assert Image.open(grey / "worst.png").width > 4 * 2 * 24
 
 
 def test_tasks_that_do_not_fit_are_refused(grey: Path) -> None:

@@ -1,4 +1,4 @@
-"""How close two pictures are: PSNR and SSIM, in numpy alone.
+"""How close two pictures are: PSNR and SSIM, and what they do not tell; in numpy alone.
 
 SSIM follows Z. Wang, A. C. Bovik, H. R. Sheikh, E. P. Simoncelli, "Image quality assessment:
 from error visibility to structural similarity", IEEE Trans. Image Processing 13(4), 2004: an
@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["psnr", "ssim"]
+__all__ = ["colour_cast", "grid_steps", "psnr", "sharpness", "ssim"]
 
 WINDOW = 11
 SIGMA = 1.5
@@ -92,6 +92,59 @@ def ssim(a: NDArray, b: NDArray, peak: float | None = None) -> float:
             score /= (mean_squares + c1) * (squares - mean_squares + c2)
             total += float(score.sum())
     return total / (rows * columns * a.shape[2])
+
+
+def sharpness(a: NDArray, original: NDArray) -> float:
+    """Energy of a picture in the top octave (a quarter cycle a pixel and more), relative to the original's.
+
+    Below 1 it is softer than the original, above 1 sharper, or noisier. From the power spectra of
+    brightness (mean of the channels) under a Hann window; NaN where the original has no such energy.
+
+    Parameters
+    ----------
+    a, original : arrays of equal shape (H, W) or (H, W, C), in the same units.
+    """
+    mine, wanted = _top_octave(np.atleast_3d(a)), _top_octave(np.atleast_3d(original))
+    return mine / wanted if wanted > 0 else math.nan
+
+
+def _top_octave(a: NDArray) -> float:
+    grey = a.astype(np.float64).mean(axis=2)
+    window = np.hanning(grey.shape[0] + 2)[1:-1, None] * np.hanning(grey.shape[1] + 2)[1:-1]
+    power = np.abs(np.fft.rfft2((grey - grey.mean()) * window)) ** 2
+    frequency = np.hypot(np.fft.fftfreq(grey.shape[0])[:, None], np.fft.rfftfreq(grey.shape[1]))
+    return float(power[frequency >= 0.25].sum())
+
+
+def colour_cast(a: NDArray, original: NDArray) -> float:
+    """The largest mean error of a channel, in the units of the pictures (H, W) or (H, W, C)."""
+    difference = np.atleast_3d(a).astype(np.float64) - np.atleast_3d(original)
+    return float(np.abs(difference.mean(axis=(0, 1))).max())
+
+
+def grid_steps(a: NDArray, original: NDArray, cell: int = 8) -> float:
+    """How much the error jumps between cells of ``cell`` x ``cell`` pixels, relative to elsewhere.
+
+    The mean square of the error's difference between neighbouring pixels across the borders of
+    cells, over that between all other neighbours: 1 where the model leaves no grid. NaN where
+    there is nothing to compare (no border, or no error).
+
+    Parameters
+    ----------
+    a, original : arrays of equal shape (H, W) or (H, W, C).
+    """
+    error = np.atleast_3d(a).astype(np.float64) - np.atleast_3d(original)
+    sums, counts = np.zeros(2), np.zeros(2)
+    for axis in (0, 1):
+        steps = np.diff(error, axis=axis) ** 2
+        border = (np.arange(steps.shape[axis]) + 1) % cell == 0
+        energy = steps.mean(axis=(1 - axis, 2)) if steps.size else np.zeros(0)
+        sums += energy[~border].sum(), energy[border].sum()
+        counts += (~border).sum(), border.sum()
+    if not counts.all() or not sums[0]:
+        return math.nan
+    elsewhere, across = sums / counts
+    return float(across / elsewhere)
 
 
 def _pair(a: NDArray, b: NDArray, peak: float | None) -> tuple[NDArray, NDArray, float]:

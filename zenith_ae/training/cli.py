@@ -200,6 +200,19 @@ def distill(
 @click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads [default: all].")
 @click.option("--pictures", is_flag=True, help="Print each picture's values too.")
+@click.option(
+    "--sheet",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the worst places of the first case as a picture: input, result, original, difference.",
+)
+@click.option(
+    "--worst",
+    type=click.IntRange(1, 100),
+    default=8,
+    show_default=True,
+    help="Pictures on the sheet.",
+)
+@click.option("--case", help="Case on the sheet, by its name in the table [default: the first].")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def evaluate(
     model: str,
@@ -211,6 +224,9 @@ def evaluate(
     limit: int | None,
     threads: int | None,
     pictures: bool,
+    sheet: Path | None,
+    worst: int,
+    case: str | None,
     as_json: bool,
 ) -> None:
     """Measure PSNR and SSIM of a model on a folder or .tar pack of pictures.
@@ -221,8 +237,10 @@ def evaluate(
     \b
     Example:
       zenith-ae evaluate zenith-denoise pictures/ --sigma 25
+      zenith-ae evaluate zenith-taef2-lite pictures/ --sheet worst.png
     """
     from ..pipelines import Autoencoder, load
+    from .contact_sheet import ContactSheet
     from .evaluate import evaluate_model, format_table, to_json
 
     second = None if other is None else load(other, threads=threads)
@@ -233,8 +251,11 @@ def evaluate(
         if sys.stderr.isatty():
             click.echo(f"\r{done + 1}/{count} {name[-60:]:60}", err=True, nl=done + 1 == count)
 
+    places = None if sheet is None else ContactSheet(sheet, worst, case)
     result = evaluate_model(
         load(model, threads=threads), source, sigmas=sigmas, seed=seed, limit=limit,
-        reference=reference, other=second, progress=progress,
+        reference=reference, other=second, progress=progress, observe=places,
     )  # fmt: skip
+    if places is not None:
+        places.save()
     click.echo(to_json(result, pictures) if as_json else format_table(result, pictures))

@@ -12,7 +12,8 @@ Three tasks, whose protocols are part of the numbers:
     decode(encode(picture)), optionally also through the encoder or decoder of another model.
 
 Outputs are clipped to [0, 1] and compared in float (not rounded to 8 bits), over all three
-channels; the mean is over pictures. Nothing here needs torch.
+channels; the mean is over pictures. A round trip is also measured by what PSNR does not tell:
+``sharpness``, ``cast`` and ``grid`` (`zenith_ae.metrics`). Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, ImageError
-from ..metrics import psnr, ssim
+from ..metrics import colour_cast, grid_steps, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
 
 __all__ = [
@@ -43,6 +44,8 @@ __all__ = [
 Floats = NDArray[np.float32]
 Source = str | Path
 Progress = Callable[[int, int, str], None]
+#: Called with (picture's name, case, original, result, input): (H, W, 3) in [0, 1].
+Observer = Callable[[str, str, Floats, Floats, Floats], None]
 
 NOISY, CLEAN = "_real", "_mean"
 
@@ -76,6 +79,7 @@ def evaluate_model(
     reference: Source | None = None,
     other: AutoencoderLike | None = None,
     progress: Progress | None = None,
+    observe: Observer | None = None,
 ) -> dict[str, Any]:
     """Measure a model; see the module's text for the protocols.
 
@@ -92,12 +96,14 @@ def evaluate_model(
     reference : folder or pack of the ground truth with the same names (suffixes may differ).
     other : a second autoencoder, to exchange encoder and decoder with.
     progress : called with (pictures done, pictures in all, name).
+    observe : shown every result, see `Observer` (and `ContactSheet`, which is one).
 
     Returns
     -------
     dict
         ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
-        ``mean`` (case -> psnr, ssim, and for denoising input_psnr) and ``pictures`` (the same for
+        ``mean`` (case -> psnr, ssim; for denoising also input_psnr, for a round trip sharpness, cast
+        and grid) and ``pictures`` (the same for
         each picture, with name, width and height). For a zenith_ae model also ``model`` and
         ``weights``, its hash; for "denoise" also ``seed``.
 
@@ -141,18 +147,25 @@ def evaluate_model(
         except (ImageError, OSError):
             skipped.append(name)
             continue
+        original = images[-1]
         if task == "denoise":
-            cases = _denoise(model, images[0], sigmas, seed + index)  # type: ignore[arg-type]
+            results = _denoise(model, original, sigmas, seed + index)  # type: ignore[arg-type]
         elif task == "pairs":
-            cases = _pair(model, name, *images)  # type: ignore[arg-type]
+            results = _pair(model, name, *images)  # type: ignore[arg-type]
         else:
-            cases = _roundtrip(model, other, images[0])  # type: ignore[arg-type]
-        height, width = images[0].shape[:2]
-        pictures.append({"name": name, "width": width, "height": height, "cases": dict(cases)})
+            results = _roundtrip(model, other, original)  # type: ignore[arg-type]
+        cases: dict[str, dict[str, float]] = {}
+        for case, given, out in results:
+            result = np.clip(np.asarray(out, np.float32), 0, 1)
+            cases[case] = _scores(original, result, None if codec else given)
+            if observe is not None:
+                observe(name, case, original, result, given)
+        height, width = original.shape[:2]
+        pictures.append({"name": name, "width": width, "height": height, "cases": cases})
     if not pictures:
         raise ImageError(f"{source}: no usable picture ({len(skipped)} could not be decoded)")
 
-    result: dict[str, Any] = {
+    report: dict[str, Any] = {
         "task": task,
         "source": Path(source).name,
         "count": len(pictures),
@@ -162,10 +175,10 @@ def evaluate_model(
         "pictures": pictures,
     }
     if task == "denoise":
-        result["seed"] = seed
+        report["seed"] = seed
     if hasattr(model, "config"):
-        result = {"model": model.config.name, "weights": getattr(model, "hash", "")} | result
-    return result
+        report = {"model": model.config.name, "weights": getattr(model, "hash", "")} | report
+    return report
 
 
 def find_pairs(source: Source, reference: Source | None = None) -> list[tuple[str, tuple[Read, Read]]]:
@@ -201,67 +214,75 @@ def _floats(image: NDArray[np.uint8]) -> Floats:
     return image.astype(np.float32) / np.float32(255)
 
 
-Cases = Iterator[tuple[str, dict[str, float]]]
+#: (case, what the model was given, what it made of it)
+Results = Iterator[tuple[str, Floats, Any]]
 
 
-def _scores(clean: Floats, out: Any, noisy: Floats | None = None) -> dict[str, float]:
-    out = np.clip(np.asarray(out, np.float32), 0, 1)
-    scores = {"psnr": psnr(out, clean), "ssim": ssim(out, clean)}
-    return scores if noisy is None else {"input_psnr": psnr(noisy, clean)} | scores
+def _scores(original: Floats, result: Floats, noisy: Floats | None) -> dict[str, float]:
+    scores = {"psnr": psnr(result, original), "ssim": ssim(result, original)}
+    if noisy is not None:
+        return {"input_psnr": psnr(noisy, original)} | scores
+    return scores | {
+        "sharpness": sharpness(result, original),
+        "cast": colour_cast(result, original),
+        "grid": grid_steps(result, original),
+    }
 
 
 def _can_estimate(model: Any) -> bool:
     return not hasattr(model, "config") or "estimator" in model.config.parts
 
 
-def _denoise(model: DenoiserLike, clean: Floats, sigmas: Sequence[float], seed: int) -> Cases:
+def _denoise(model: DenoiserLike, clean: Floats, sigmas: Sequence[float], seed: int) -> Results:
     noise = np.random.default_rng(seed).standard_normal(clean.shape, dtype=np.float32)
     for sigma in sigmas:
         noisy = clean + noise * np.float32(sigma / 255)
-        yield f"sigma {sigma:g}", _scores(clean, model(noisy, float(sigma)), noisy)
+        yield f"sigma {sigma:g}", noisy, model(noisy, float(sigma))
         if _can_estimate(model):
-            yield f"sigma {sigma:g}, auto", _scores(clean, model(noisy, "auto"), noisy)
+            yield f"sigma {sigma:g}, auto", noisy, model(noisy, "auto")
 
 
-def _pair(model: DenoiserLike, name: str, noisy: Floats, clean: Floats) -> Cases:
+def _pair(model: DenoiserLike, name: str, noisy: Floats, clean: Floats) -> Results:
     if noisy.shape != clean.shape:
         raise ImageError(f"{name}: {noisy.shape[1]}x{noisy.shape[0]}, its ground truth "
                          f"{clean.shape[1]}x{clean.shape[0]} pixels")  # fmt: skip
-    yield "auto", _scores(clean, model(noisy, "auto"), noisy)
+    yield "auto", noisy, model(noisy, "auto")
 
 
-def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Floats) -> Cases:
+def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Floats) -> Results:
     size = (image.shape[0], image.shape[1])
 
     def decode(by: AutoencoderLike, latents: Any) -> Floats:
         return by.decode(latents, output="float", size=size)[0]
 
     latents = model.encode(image)
-    yield "round trip", _scores(image, decode(model, latents))
+    yield "round trip", image, decode(model, latents)
     if other is not None:
-        yield "other's decoder", _scores(image, decode(other, latents))
+        yield "other's decoder", image, decode(other, latents)
         latents = other.encode(image)
-        yield "other's encoder", _scores(image, decode(model, latents))
-        yield "other's round trip", _scores(image, decode(other, latents))
+        yield "other's encoder", image, decode(model, latents)
+        yield "other's round trip", image, decode(other, latents)
 
 
 def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    return {
-        case: {key: math.fsum(cases[case][key] for cases in pictures) / len(pictures) for key in scores}
-        for case, scores in pictures[0].items()
-    }
+    def mean(case: str, key: str) -> float:
+        values = [v for cases in pictures if not math.isnan(v := cases[case][key])]
+        return math.fsum(values) / len(values) if values else math.nan
+
+    return {case: {key: mean(case, key) for key in scores} for case, scores in pictures[0].items()}
 
 
 def format_table(result: dict[str, Any], pictures: bool = False) -> str:
     """The means (and with ``pictures`` each picture's values) as a text table."""
-    header = ("", "input dB", "dB", "gain", "SSIM")
+    if result["task"] == "roundtrip":
+        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "cast", "grid")
+    else:
+        header = ("", "input dB", "dB", "gain", "SSIM")
     rows: list[tuple[str, ...]] = [header]
     if pictures:
         for picture in result["pictures"]:
             rows += [_row(f"{picture['name']}: {case}", scores) for case, scores in picture["cases"].items()]
     rows += [_row(f"mean of {result['count']}: {case}", scores) for case, scores in result["mean"].items()]
-    if not any(row[1] for row in rows[1:]):  # a round trip has no input to compare with
-        rows = [(row[0], row[2], row[4]) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(
@@ -276,15 +297,12 @@ def format_table(result: dict[str, Any], pictures: bool = False) -> str:
 
 
 def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
-    before = scores.get("input_psnr")
-    gain = "" if before is None else f"{scores['psnr'] - before:+.2f}"
-    return (
-        label,
-        "" if before is None else f"{before:.2f}",
-        f"{scores['psnr']:.2f}",
-        gain,
-        f"{scores['ssim']:.4f}",
-    )
+    out, similarity = f"{scores['psnr']:.2f}", f"{scores['ssim']:.4f}"
+    if "input_psnr" in scores:
+        before = scores["input_psnr"]
+        return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity
+    return (label, out, similarity,
+            f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}", f"{scores['grid']:.2f}")  # fmt: skip
 
 
 def to_json(result: dict[str, Any], pictures: bool = True) -> str:

@@ -1,0 +1,118 @@
+"""The places where a model does worst, side by side: what an average does not show."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from ..errors import OutputError
+from ..files import atomic_writer
+
+__all__ = ["ContactSheet"]
+
+Floats = NDArray[np.float32]
+
+CROP = 96  # pixels of the picture, each way
+ZOOM = 2  # times, by repetition: what is seen is what is there
+GAIN = 4  # of the difference, around mid-grey
+GAP = 6
+CAPTION = 16
+
+
+@dataclass(frozen=True)
+class _Place:
+    error: float  # mean square
+    caption: str
+    views: tuple[Floats, ...]  # input, result, original, (h, w, 3) each
+
+
+class ContactSheet:
+    """An observer of `evaluate_model` that keeps the worst crop of each of the worst pictures.
+
+    The crop of 96 x 96 pixels with the largest squared error stands for its picture. A row of the
+    sheet shows it at 200 %: the input where it is not the original itself, the result, the
+    original, and four times their difference around grey.
+
+    Parameters
+    ----------
+    path : the file to write, .png, .webp or .jpg.
+    count : rows.
+    case : what to look at ("sigma 25", "other's decoder", ...); by default the first that comes.
+
+    Raises
+    ------
+    OutputError
+        If the suffix is none of these, or the file exists.
+    """
+
+    def __init__(self, path: str | Path, count: int = 8, case: str | None = None) -> None:
+        self.path, self.count, self.case = Path(path), count, case
+        suffix = self.path.suffix.lower()
+        self.format = {".png": "PNG", ".webp": "WEBP", ".jpg": "JPEG", ".jpeg": "JPEG"}.get(suffix)
+        if self.format is None:
+            raise OutputError(f"{path}: a contact sheet is a .png, .webp or .jpg file")
+        if self.path.exists():
+            raise OutputError(f"{path}: exists; remove it or choose another name")
+        self.places: list[_Place] = []
+
+    def __call__(self, name: str, case: str, original: Floats, result: Floats, given: Floats) -> None:
+        self.case = self.case or case
+        if case != self.case:
+            return
+        top, left, error = _worst_place(((result - original) ** 2).mean(axis=2))
+        views = (result, original) if given is original else (given, result, original)
+        crops = tuple(view[top : top + CROP, left : left + CROP].copy() for view in views)
+        decibel = -10 * np.log10(max(error, 1e-10))
+        caption = f"{name}, {case}, at {left}, {top}: {decibel:.1f} dB"
+        self.places = sorted([*self.places, _Place(error, caption, crops)], key=lambda place: -place.error)
+        del self.places[self.count :]
+
+    def save(self) -> None:
+        """Write the sheet, whole or not at all.
+
+        Raises
+        ------
+        OutputError
+            If there is nothing to show (no such case) or the file cannot be written.
+        """
+        if not self.places:
+            raise OutputError(f"{self.path}: nothing to show, there was no case {self.case!r}")
+        font = ImageFont.load_default()
+        columns = len(self.places[0].views) + 1
+        cell = CROP * ZOOM
+        row = CAPTION + cell + GAP
+        sheet = Image.new("RGB", (columns * (cell + GAP) + GAP, len(self.places) * row + GAP), "white")
+        draw = ImageDraw.Draw(sheet)
+        for i, place in enumerate(self.places):
+            top = GAP + i * row
+            draw.text((GAP, top), place.caption, fill="black", font=font)
+            *_, result, original = place.views
+            for k, view in enumerate((*place.views, 0.5 + GAIN * (result - original))):
+                pixels = np.round(np.clip(view, 0, 1) * 255).astype(np.uint8)
+                large = Image.fromarray(pixels.repeat(ZOOM, axis=0).repeat(ZOOM, axis=1))
+                sheet.paste(large, (GAP + k * (cell + GAP), top + CAPTION))
+        data = io.BytesIO()
+        sheet.save(data, self.format, quality=90)
+        with atomic_writer(self.path) as file:
+            file.write(data.getvalue())
+
+
+def _worst_place(error: NDArray) -> tuple[int, int, float]:
+    """Where (top, left) the crop with the largest mean lies, to 8 pixels, and that mean."""
+    h, w = error.shape
+    height, width = min(CROP, h), min(CROP, w)
+    total = np.zeros((h + 1, w + 1))
+    total[1:, 1:] = error.astype(np.float64).cumsum(axis=0).cumsum(axis=1)
+    tops, lefts = np.arange(0, h - height + 1, 8), np.arange(0, w - width + 1, 8)
+    bottoms, rights = tops + height, lefts + width
+    sums = (
+        total[np.ix_(bottoms, rights)] - total[np.ix_(tops, rights)]
+        - total[np.ix_(bottoms, lefts)] + total[np.ix_(tops, lefts)]
+    )  # fmt: skip
+    i, j = np.unravel_index(np.argmax(sums), sums.shape)
+    return int(tops[i]), int(lefts[j]), float(sums[i, j] / (height * width))
