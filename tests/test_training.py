@@ -23,6 +23,7 @@ from zenith_ae.training import distill, restore  # noqa: E402
 from zenith_ae.training.cli import train as command  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
+from zenith_ae.training.distill import detail  # noqa: E402
 from zenith_ae.training.trainer import TrainConfig  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
@@ -257,6 +258,24 @@ def test_distillation_learns_the_teachers_space(photos, teacher, tmp_path) -> No
     assert np.mean(errors[-10:]) < 0.4 * np.mean(errors[:5])
     assert np.mean(log(out, "pair")[-10:]) < np.mean(log(out, "pair")[:5])
     assert load_weights(path).metadata["teacher"] == "teacher"
+
+
+def test_detail_tells_how_much_there_is_but_not_where() -> None:
+    rng = torch.Generator().manual_seed(0)
+    noise = torch.randn(4, 3, 128, 128, generator=rng)
+    other = torch.randn(4, 3, 128, 128, generator=rng)
+    flat = torch.full((1, 3, 64, 64), 0.5)
+    x = torch.arange(64.0)
+    nyquist = 0.5 + 0.1 * torch.cos(torch.pi * x)[:, None] * torch.ones(1, 3, 64, 64)
+    for level, amount in enumerate(detail(noise)):
+        torch.testing.assert_close(amount.mean(), detail(other)[level].mean(), rtol=0.02, atol=0)
+        torch.testing.assert_close(detail(noise / 2)[level].mean(), amount.mean() / 2, rtol=1e-3, atol=0)
+        assert detail(flat)[level].max() < 2e-3
+    finest, coarser = detail(nyquist)
+    torch.testing.assert_close(finest, torch.full_like(finest, 0.1), rtol=1e-2, atol=0)
+    assert coarser.max() < 2e-3  # the mean of two pixels is flat
+    ramp = (x / 64).expand(1, 3, 64, 64)
+    assert detail(ramp)[0].max() < 2e-3
 
 
 def test_teacher_of_another_latent_space_is_refused(photos, teacher, tmp_path) -> None:

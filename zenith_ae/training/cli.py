@@ -145,6 +145,13 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, **options
     show_default=True,
     help="Weight of the error of the teacher's decoder on the student's latents.",
 )
+@click.option(
+    "--detail-weight",
+    type=float,
+    default=0.3,
+    show_default=True,
+    help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
+)
 @click.option("--latents", type=click.Path(dir_okay=False, path_type=Path),
               help="Where to keep the teacher's latents [default: OUT/latents.npz].")  # fmt: skip
 def distill(
@@ -153,6 +160,7 @@ def distill(
     name: str | None,
     latent_weight: float,
     teacher_weight: float,
+    detail_weight: float,
     latents: Path | None,
     **options: Any,
 ) -> None:
@@ -171,7 +179,7 @@ def distill(
     path = train_distillation(
         zoo.build(model, channels, name), teacher, list(options["data"]), config,
         init=options["init"], resume=not options["fresh"], latent_weight=latent_weight,
-        teacher_weight=teacher_weight, cache=latents,
+        teacher_weight=teacher_weight, detail_weight=detail_weight, cache=latents,
     )  # fmt: skip
     _finish(path)
 
