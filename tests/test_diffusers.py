@@ -1,0 +1,213 @@
+"""Promises of `AutoencoderZenith`: the interface and the numbers of diffusers' AutoencoderTiny."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+diffusers = pytest.importorskip("diffusers", minversion="0.36")
+
+import zenith_ae  # noqa: E402
+from zenith_ae.errors import ConfigError, ZenithError  # noqa: E402
+from zenith_ae.integrations.diffusers import AutoencoderZenith  # noqa: E402
+from zenith_ae.models import zoo  # noqa: E402
+from zenith_ae.training.restore import build_modules  # noqa: E402
+from zenith_ae.weights import Weights  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def tiny() -> diffusers.AutoencoderTiny:
+    """AutoencoderTiny of 4 channels with random weights."""
+    torch.manual_seed(0)
+    return diffusers.AutoencoderTiny().eval()
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: diffusers.AutoencoderTiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("taesd")
+    tiny.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def nano() -> Weights:
+    torch.manual_seed(1)
+    config = zoo.build("zenith-taesd-nano", 32)
+    state = build_modules(config).state_dict()
+    return Weights(config, {name: value.numpy() for name, value in state.items()})
+
+
+def picture(height: int = 64, width: int = 96, seed: int = 0, count: int = 1) -> torch.Tensor:
+    return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+def test_it_computes_what_autoencoder_tiny_computes(tiny, folder) -> None:
+    mine = AutoencoderZenith.load(folder)
+    x = picture(count=2)
+    with torch.no_grad():
+        z = tiny.encode(x).latents
+        torch.testing.assert_close(mine.encode(x).latents, z, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(mine.decode(z).sample, tiny.decode(z).sample, rtol=1e-4, atol=1e-4)
+        assert torch.equal(mine.decode(z, return_dict=False)[0], mine.decode(z).sample)
+        assert torch.equal(mine(x).sample, mine.decode(mine.encode(x, return_dict=False)[0]).sample)
+    for name in ("scaling_factor", "shift_factor", "latent_channels", "block_out_channels", "force_upcast"):
+        assert list(np.ravel(mine.config[name])) == list(np.ravel(tiny.config[name])), name
+    assert mine.dtype == torch.float32
+    assert mine.device == torch.device("cpu")
+
+
+def test_torch_and_native_engine_agree_and_gradients_flow(nano) -> None:
+    mine = AutoencoderZenith.load(nano)
+    x = picture(30, 45)  # no multiples of 8: continued by the last row and column
+    z = mine.encode(x).latents
+    assert z.shape == (1, 32, 4, 6)
+    assert not z.requires_grad
+    learning = x.clone().requires_grad_()
+    through = mine.encode(learning).latents
+    torch.testing.assert_close(through.detach(), z, rtol=1e-4, atol=1e-4)
+    through.sum().backward()
+    assert learning.grad is not None
+    assert learning.grad.abs().max() > 0
+    mine.requires_grad_(True)
+    sample = mine.decode(z).sample
+    assert sample.shape == (1, 3, 32, 48)
+    sample.sum().backward()
+    assert all(p.grad is not None for p in mine.decoder.parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(mine.decode(z).sample, sample.detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_changed_parameters_change_the_result(nano) -> None:
+    mine = AutoencoderZenith.load(nano)
+    z = torch.zeros(1, 32, 4, 4)
+    before = mine.decode(z).sample
+    *_, last = mine.decoder.parameters()
+    with torch.no_grad():
+        last += 0.25
+    torch.testing.assert_close(mine.decode(z).sample, before + 0.5, rtol=0, atol=1e-5)
+
+
+def test_tiling_and_slicing_change_nothing(nano) -> None:
+    mine = AutoencoderZenith.load(nano)
+    z = mine.encode(picture(520, 1040, count=2)).latents
+    sample = mine.decode(z).sample
+    mine.enable_tiling()
+    mine.enable_slicing()
+    assert torch.equal(mine.encode(picture(520, 1040, count=2)).latents, z)
+    assert torch.equal(mine.decode(z).sample, sample)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_come_back_as_they_went_in(nano, dtype) -> None:
+    exact = AutoencoderZenith.load(nano)
+    half = AutoencoderZenith.load(nano, torch_dtype=dtype)
+    assert half.dtype == dtype
+    x = picture()
+    z = half.encode(x.to(dtype)).latents
+    assert z.dtype == dtype
+    expected = exact.encode(x).latents
+    assert (z.float() - expected).abs().mean() < 0.02 * expected.abs().mean()
+    assert half.decode(z).sample.dtype == dtype
+
+
+def test_it_is_saved_loaded_and_copied_like_any_model(nano, tmp_path) -> None:
+    mine = AutoencoderZenith.load(nano)
+    x = picture()
+    z = mine.encode(x).latents
+    mine.save_pretrained(tmp_path)
+    again = AutoencoderZenith.from_pretrained(tmp_path).requires_grad_(False)
+    assert again.config.latent_channels == 32
+    assert torch.equal(again.encode(x).latents, z)
+    assert torch.equal(copy.deepcopy(mine).encode(x).latents, z)
+
+
+def test_what_it_cannot_load_is_refused(nano, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="needs an autoencoder"):
+        AutoencoderZenith.load("zenith-denoise")
+    with pytest.raises(ZenithError, match="no such file"):
+        AutoencoderZenith.load(tmp_path / "absent.safetensors")
+    config = zoo.build("zenith-taesd-nano", 32)
+    config = type(config)("half", "autoencoder", {"decoder": config.parts["decoder"]}, 32)
+    tensors = {name: value for name, value in nano.tensors.items() if name.startswith("decoder.")}
+    decoder = AutoencoderZenith.load(Weights(config, tensors))
+    assert decoder.config.block_out_channels == (64, 64, 64, 64)
+    with pytest.raises(ConfigError, match="has no encoder"):
+        decoder.encode(picture())
+
+
+def test_shipped_weights_give_what_the_library_gives() -> None:
+    mine = AutoencoderZenith.load("zenith-taef2-nano")
+    x = picture(40, 56)
+    ae = zenith_ae.load("zenith-taef2-nano", dtype="float32")
+    z = ae.encode(x / 2 + 0.5)
+    torch.testing.assert_close(mine.encode(x).latents, z, rtol=0, atol=1e-6)
+    pixels = (mine.decode(z).sample / 2 + 0.5).clamp(0, 1)
+    torch.testing.assert_close(pixels, ae.decode(z), rtol=0, atol=1e-6)
+
+
+# -- in pipelines, with tiny random networks around ----------------------------------------------
+
+
+def stable_diffusion(vae: torch.nn.Module) -> diffusers.DiffusionPipeline:
+    pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    unet = diffusers.UNet2DConditionModel(
+        sample_size=8, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
+        cross_attention_dim=8,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), attention_head_dim=4,
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+    )  # fmt: skip
+    scheduler = diffusers.DDIMScheduler(steps_offset=1, clip_sample=False)
+    return diffusers.StableDiffusionPipeline(
+        vae, None, None, unet, scheduler, None, None, requires_safety_checker=False
+    )
+
+
+def test_stable_diffusion_draws_the_same_picture(tiny, folder) -> None:
+    pictures = []
+    for vae in (tiny, AutoencoderZenith.load(folder)):
+        pipe = stable_diffusion(vae)
+        pipe.set_progress_bar_config(disable=True)
+        embeds = torch.randn(1, 4, 8, generator=torch.Generator().manual_seed(1))
+        result = pipe(
+            prompt_embeds=embeds, negative_prompt_embeds=-embeds, num_inference_steps=2,
+            generator=torch.Generator().manual_seed(2), output_type="np", height=64, width=72,
+        )  # fmt: skip
+        pictures.append(result.images[0])
+    assert pictures[0].shape == (64, 72, 3)
+    np.testing.assert_allclose(pictures[1], pictures[0], atol=1e-3)
+    assert pictures[0].std() > 0.01
+
+
+def test_flux2_edits_a_picture_in_normalised_latents(nano) -> None:
+    pytest.importorskip("transformers")
+    vae = AutoencoderZenith.load(nano)
+    torch.manual_seed(0)
+    transformer = diffusers.Flux2Transformer2DModel(
+        in_channels=128, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, timestep_guidance_channels=16, axes_dims_rope=(4, 4, 4, 4),
+    )  # fmt: skip
+    seen: list[tuple[str, torch.Tensor]] = []
+    run = vae._run
+    vae._run = lambda part, x: seen.append((part, x)) or run(part, x)
+    pipe = diffusers.Flux2KleinPipeline(
+        diffusers.FlowMatchEulerDiscreteScheduler(), vae, None, None, transformer, is_distilled=True
+    )
+    pipe.set_progress_bar_config(disable=True)
+    latents = torch.randn(1, 128, 4, 4, generator=torch.Generator().manual_seed(3))
+    result = pipe(
+        image=diffusers.image_processor.VaeImageProcessor.numpy_to_pil(np.full((64, 64, 3), 0.25))[0],
+        prompt_embeds=torch.zeros(1, 4, 16), latents=latents, num_inference_steps=1, sigmas=[1e-6],
+        height=64, width=64, output_type="np",
+    )  # fmt: skip
+    assert result.images[0].shape == (64, 64, 3)
+    (encoded, given), (decoded, z) = seen
+    assert (encoded, decoded) == ("encoder", "decoder")
+    torch.testing.assert_close(given, torch.full_like(given, 64 / 255), rtol=0, atol=2e-3)
+    # A step of no length: the decoder is given the first latents, patches unpacked, scale untouched.
+    patches = latents.reshape(1, 32, 2, 2, 4, 4).permute(0, 1, 4, 2, 5, 3).reshape(1, 32, 8, 8)
+    torch.testing.assert_close(z, patches, rtol=1e-4, atol=1e-4)

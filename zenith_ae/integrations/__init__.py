@@ -1,0 +1,1 @@
+"""zenith-ae inside other programs; each module needs the library that it is named after."""
