@@ -41,7 +41,7 @@ __all__ = ["AutoencoderZenith"]
 TILE = 512  # pixels, the side of a tile with `enable_tiling`
 
 
-class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):  # type: ignore[misc]
+class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     """A zenith-ae autoencoder, or one of the TAESD family, in the place of a pipeline's ``vae``.
 
     Pictures are (N, 3, H, W) in [-1, 1] and latents (N, C, H / 8, W / 8) in the domain of the

@@ -165,7 +165,7 @@ def zenith_denoise(name: str, latent_channels: int = 0) -> ModelConfig:
     denoiser: Layers = (
         PixelUnshuffle(2), Linear(16, a), *zenith(a, a, 2, spectral_every=2), Keep("half"),
         PixelUnshuffle(2), Linear(4 * a, b), *zenith(b, b, 4, spectral_every=4), Keep("quarter"),
-        PixelUnshuffle(2), Linear(4 * b, c), *zenith(c, c, 6, spectral_every=3, tile=4),
+        PixelUnshuffle(2), Linear(4 * b, c), *zenith(c, c, 8, spectral_every=3, tile=4),
         Linear(c, 4 * b), PixelShuffle(2), Add("quarter"), *zenith(b, b, 4, spectral_every=4),
         Linear(b, 4 * a), PixelShuffle(2), Add("half"), *zenith(a, a, 2, spectral_every=2),
         Linear(a, 12), PixelShuffle(2),
