@@ -83,7 +83,7 @@ def main() -> None:
         assert len(list(Path(name, "clean").iterdir())) == options.count
     working, moving = (options.count * (a + b) / 2 for a, b in zip(before, after, strict=True))
     print(f"{options.count} JPEG files of {options.size}x{options.size}, {model.engine.isa}, "
-          f"{model.engine.dtype}, {options.threads} threads for the model of {os.cpu_count()} cores")  # fmt: skip
+          f"{model.engine.dtype}, model on {options.threads} of {os.cpu_count()} cores")  # fmt: skip
     print(f"model alone       {working:8.1f} s")
     print(f"files alone       {moving:8.1f} s")
     print(f"the command       {whole:8.1f} s, {whole / working:.2f} times the model, "
