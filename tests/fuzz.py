@@ -25,7 +25,7 @@ from PIL import Image
 
 from zenith_ae.errors import ZenithError
 from zenith_ae.image_writing import encode_picture, suffix_for
-from zenith_ae.images import read_picture
+from zenith_ae.images import Picture, read_picture
 from zenith_ae.latents import LatentFile, encode_latents, parse_latents
 from zenith_ae.models.zoo import build
 from zenith_ae.selftest import random_weights
@@ -63,6 +63,14 @@ def seeds() -> list[tuple[str, bytes]]:
     palette = io.BytesIO()
     Image.fromarray(rgb).convert("P").save(palette, "PNG", transparency=3)
     found += [("picture", cmyk.getvalue()), ("picture", palette.getvalue())]
+    for layout, suffix, metadata in [
+        ("RGB", ".png", {"dpi": (72.0, 72.0), "exif": exif.tobytes()}), ("RGBA", ".png", {}), ("LA", ".png", {}),
+        ("RGB", ".tif", {"exif": exif.tobytes()}), ("RGBA", ".tif", {}), ("RGB", ".ppm", {}),
+    ]:  # fmt: skip
+        colour = rng.integers(0, 65536, (13, 21, len(layout))).astype(np.uint16)
+        buffer = io.BytesIO()
+        encode_picture(Picture(colour, layout, layout, metadata=metadata), buffer, suffix)
+        found.append(("picture", buffer.getvalue()))
     z = rng.standard_normal((1, 4, 2, 3), dtype=np.float32)
     found.append(("latents", encode_latents(LatentFile(z, "a model", "0" * 16, 13, 21), "fp16")))
     with tempfile.TemporaryDirectory() as folder:

@@ -138,14 +138,6 @@ def deep_png(width=3, height=2, depth=16, colour=2, rows=None):
     )
 
 
-@pytest.mark.parametrize("colour", [2, 6])
-def test_sixteen_bit_colour_is_read_as_eight_bits_and_says_so(colour):
-    picture = read_picture(deep_png(colour=colour))
-    assert picture.pixels.dtype == np.uint8
-    assert picture.pixels[0, 0, 0] == 0x12
-    assert picture.notes == ("16-bit colour is read as 8 bits a channel",)
-
-
 def test_wide_integers_are_refused(tmp_path):
     image = Image.fromarray(np.full((2, 2), 70000, np.int32))
     with pytest.raises(ImageError, match="beyond 16 bits"):
@@ -252,6 +244,25 @@ def test_exif_survives_a_change_of_format(tmp_path, source, target):
     assert (exif[0x010F], exif.get_ifd(0x8769)[0x9003]) == ("Camera Maker", "2024:01:02 03:04:05")
 
 
+def test_a_tiff_keeps_exif_beside_xmp_and_those_of_every_page(tmp_path):
+    both = {"exif": exif_bytes(), "xmp": b"<x:xmpmeta/>"}
+    second = Picture(np.zeros((3, 5, 3), np.uint8), "RGB", "RGB", metadata=both)
+    first = Picture(np.zeros((9, 5, 3), np.uint8), "RGB", "RGB", metadata=both, more=(second,))
+    assert write_picture(first, tmp_path / "a.tif") == ()
+    picture = read_picture(tmp_path / "a.tif", every=True)
+    for page in (picture, *picture.more):
+        assert page.metadata["xmp"] == both["xmp"]
+        exif = Image.Exif()
+        exif.load(page.metadata["exif"])
+        assert (exif[0x010F], exif.get_ifd(0x8769)[0x9003]) == ("Camera Maker", "2024:01:02 03:04:05")
+
+
+def test_a_damaged_exif_block_does_not_keep_a_tiff_from_being_written(tmp_path):
+    picture = from_pil(pixels("RGB"), {"exif": b"Exif\0\0no such thing"})
+    assert write_picture(picture, tmp_path / "a.tif") == ("the EXIF block is damaged and is dropped",)
+    assert read_picture(tmp_path / "a.tif").pixels.shape == (7, 13, 3)
+
+
 def test_profile_that_does_not_describe_the_written_colours_is_dropped(tmp_path):
     grey = b"\0" * 16 + b"GRAY" + b"\0" * 108
     picture = from_pil(pixels("L"), {"icc_profile": grey})
@@ -306,8 +317,9 @@ def test_orientation_is_applied_and_reset(tmp_path, orientation, suffix):
     assert np.array_equal(np.asarray(out), upright)
 
 
-def test_resolution_turns_with_the_picture(tmp_path):
-    file = saved(pixels("RGB"), ".png", tmp_path, exif=exif_bytes(6), dpi=(300, 150))
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".jpg"])
+def test_resolution_turns_with_the_picture(tmp_path, suffix):
+    file = saved(pixels("RGB"), suffix, tmp_path, exif=exif_bytes(6), dpi=(300, 150))
     assert [round(d) for d in read_picture(file).metadata["dpi"]] == [150, 300]
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         WeightsError,
         ZenithError,
     )
+    from .image_writing import write_picture
+    from .images import Picture, read_picture
     from .pipelines import Autoencoder, Denoiser, load
     from .weights import available_weights
 
@@ -39,20 +41,26 @@ __all__ = [
     "LatentError",
     "MissingDependencyError",
     "OutputError",
+    "Picture",
     "WeightsError",
     "ZenithError",
     "__version__",
     "available_isas",
     "available_weights",
     "load",
+    "read_picture",
+    "write_picture",
 ]
 
 _HOMES = {
     "Autoencoder": "pipelines",
     "Denoiser": "pipelines",
+    "Picture": "images",
     "available_isas": "_kernels",
     "available_weights": "weights",
     "load": "pipelines",
+    "read_picture": "images",
+    "write_picture": "image_writing",
 } | {name: "errors" for name in __all__ if name.endswith("Error")}
 
 

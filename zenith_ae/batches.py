@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -51,9 +52,16 @@ def as_batch(image: Any) -> Batch:
         If it is none, has no pixels, or has values that are not finite or not in range.
     """
     if isinstance(image, (str, os.PathLike)):
+        from .deep_colour import is_deep
         from .images import read_picture, to_pil
 
         read = read_picture(image)
+        if is_deep(read.pixels, read.layout):
+            warnings.warn(
+                f"{image}: Pillow has no mode for 16-bit colour, so the result has 8 bits a channel; "
+                "zenith_ae.read_picture(path) and zenith_ae.write_picture keep 16",
+                stacklevel=3,
+            )
 
         def as_image(new: NDArray) -> Any:
             result = to_pil(read.with_pixels(new[0]))

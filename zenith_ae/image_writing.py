@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image
 
+from .deep_colour import is_deep, two_bytes_wide, widen_tiff, write_netpbm, write_png
 from .errors import OutputError
 from .files import atomic_writer, reason
 from .images import Picture, to_8_bits, to_pil
@@ -26,6 +27,7 @@ class _Format:
     modes: tuple[str, ...]  # Pillow modes that it stores as they are, without surprises
     options: dict[str, Any] = field(default_factory=dict)
     keeps: tuple[str, ...] = ()  # metadata that Pillow's writer takes
+    deep: tuple[str, ...] = ()  # layouts that it stores with 16 bits a channel, beside I;16
 
 
 _ALL = ("icc_profile", "exif", "xmp", "dpi")
@@ -34,16 +36,16 @@ _DEEP = ("L", "LA", "RGB", "RGBA", "I;16")
 _FORMATS = {
     suffix: spec
     for suffixes, spec in {
-        ".png": _Format("PNG", (*_DEEP, "I"), {"compress_level": 4}, _ALL),
+        ".png": _Format("PNG", (*_DEEP, "I"), {"compress_level": 4}, _ALL, ("LA", "RGB", "RGBA")),
         ".jpg .jpeg .jpe .jfif": _Format(
             "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": "4:4:4"}, _ALL
         ),
         ".webp": _Format("WEBP", ("RGB", "RGBA"), {"quality": 95, "exact": True}, _ALL[:3]),
         ".tif .tiff": _Format(
-            "TIFF", (*_DEEP, "CMYK", "I", "F"), {"compression": "tiff_adobe_deflate"}, _ALL
+            "TIFF", (*_DEEP, "CMYK", "I", "F"), {"compression": "tiff_adobe_deflate"}, _ALL, ("RGB", "RGBA")
         ),
         ".bmp": _Format("BMP", ("L", "RGB", "RGBA"), {}, ("dpi",)),
-        ".ppm .pgm .pnm": _Format("PPM", ("L", "RGB", "I;16", "I")),
+        ".ppm .pgm .pnm": _Format("PPM", ("L", "RGB", "I;16", "I"), deep=("RGB",)),
         ".jp2": _Format("JPEG2000", _DEEP),
         ".avif": _Format("AVIF", ("RGB", "RGBA"), {"quality": 90, "subsampling": "4:4:4"}, _ALL[:3]),
     }.items()
@@ -122,10 +124,17 @@ def encode_picture(
                 rest.append(page)
                 notes = tuple(dict.fromkeys(notes + its_notes))
             options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
+    pages = [picture, *picture.more] if "append_images" in options else [picture]
+    wide = [_stored_deep(page, spec) for page in pages]
     try:
-        if "append_images" in options and spec.name == "TIFF":
+        if spec.name == "PNG" and wide[0]:
+            write_png(file, picture.pixels, picture.layout, options)
+        elif spec.name == "PPM" and wide[0]:
+            write_netpbm(file, picture.pixels)
+        elif spec.name == "TIFF" and (len(pages) > 1 or any(wide)):
             whole = io.BytesIO()  # Pillow reads what it wrote to add the next page
             image.save(whole, spec.name, **options)
+            widen_tiff(whole.getbuffer(), wide)
             file.write(whole.getbuffer())
         else:
             image.save(file, spec.name, **options)
@@ -158,8 +167,6 @@ def _prepare(
             options["subsampling"] = "4:2:0"
     elif spec.name == "WEBP" and (picture.metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
         options["lossless"] = True
-    if spec.name == "TIFF" and "exif" in options:
-        options["compression"] = "raw"  # the compressing writer (libtiff) cannot take EXIF blocks
     if spec.name == "JPEG":
         # A JPEG segment holds 64 KiB; what other formats carried may be longer.
         for key in ("exif", "xmp"):
@@ -172,8 +179,18 @@ def _prepare(
         text = PngInfo()
         text.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
         options["pnginfo"] = text
-    if spec.name == "TIFF" and "xmp" in options:
-        options["tiffinfo"] = {_TIFF_XMP: options.pop("xmp")}
+    if spec.name == "TIFF" and ("exif" in options or "xmp" in options):
+        tags: Any = {}
+        if "exif" in options:
+            options["compression"] = "raw"  # the compressing writer (libtiff) cannot take EXIF blocks
+            tags = Image.Exif()
+            try:
+                tags.load(options.pop("exif"))
+            except Exception:  # Pillow's reader of tags raises what it happens to meet
+                notes = (*notes, "the EXIF block is damaged and is dropped")
+        if "xmp" in options:
+            tags[_TIFF_XMP] = options.pop("xmp")
+        options["tiffinfo"] = tags  # with these Pillow ignores an option exif
     return image, options, notes
 
 
@@ -186,7 +203,7 @@ def _holds_one(picture: Picture, spec: _Format) -> str:
     pictures = (picture, *picture.more)
     if len({(one.height, one.width) for one in pictures}) > 1:
         return "pictures of one size"
-    if spec.name == "PNG" and any(to_pil(one).mode.startswith(("I", "F")) for one in pictures):
+    if spec.name == "PNG" and any(one.pixels.dtype != np.uint8 for one in pictures):
         return "one picture of 16 bits"  # its animations compare frames at 8 bits
     return ""
 
@@ -203,9 +220,29 @@ def _timing(picture: Picture, format: str) -> dict[str, Any]:
     return timing | ({"default_image": True} if poster else {})
 
 
+def _stored_deep(picture: Picture, spec: _Format) -> bool:
+    """Whether a picture is written with 16 bits a channel, for which Pillow has no mode."""
+    layout = "RGBA" if picture.layout == "LA" and spec.name == "TIFF" else picture.layout
+    return is_deep(picture.pixels, layout) and layout in spec.deep
+
+
 def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple[str, ...]]:
-    image = to_pil(picture)
+    """A picture as an image that Pillow can write in a format, and notes about what is lost.
+
+    For `_stored_deep` it stands for the pixels: twice as wide for a TIFF, else of one pixel.
+    """
     notes: tuple[str, ...] = ()
+    if _stored_deep(picture, spec):
+        if spec.name != "TIFF":
+            return Image.new(picture.layout, (1, 1)), ()
+        pixels = picture.pixels
+        if picture.layout == "LA":  # Pillow does not read it, nor do many others
+            pixels, notes = pixels[..., [0, 0, 0, 1]], ("TIFF gets 16-bit grey with alpha as RGB",)
+        # libtiff writes in the byte order of the machine, Pillow by itself in this one.
+        return Image.fromarray(two_bytes_wide(pixels, "<" if "exif" in picture.metadata else "=")), notes
+    if is_deep(picture.pixels, picture.layout):
+        notes = (f"{spec.name} cannot hold 16-bit colour, so it has 8 bits a channel",)
+    image = to_pil(picture)
     if image.mode in ("I;16", "I", "F") and image.mode not in spec.modes:
         bits = "float" if image.mode == "F" else "16-bit"
         image = Image.fromarray(np.ascontiguousarray(to_8_bits(picture.pixels)[:, :, 0]))

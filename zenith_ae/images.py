@@ -8,13 +8,12 @@ in the file            layout      written back as
 8-bit grey, RGB        L, RGB      the same
 grey or RGB + alpha    LA, RGBA    the same; alpha bytes are never touched
 16-bit grey            L (uint16)  16-bit grey where the format has it
+16-bit RGB, alpha      (uint16)    the same in PNG, TIFF and PNM, else 8 bits a channel
 float grey (TIFF)      L (float)   float grey in TIFF, else 8-bit grey
 palette, colour key    RGB, RGBA   RGB or RGBA: new pixels have colours outside the palette
 black and white        L           8-bit grey
 CMYK                   CMYK        CMYK in JPEG and TIFF, else RGB
 YCbCr, HSV             RGB         RGB
-16-bit RGB and alpha   RGB, RGBA   8 bits a channel: Pillow drops the low byte when it reads
-                                   them, and `Picture.notes` says so
 =====================  ==========  ===========================================================
 
 EXIF orientation is applied to the pixels and reset in the metadata. ICC profile, EXIF, XMP and
@@ -36,8 +35,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageFile
 
+from .deep_colour import deep_colour, in_planes
 from .errors import ConfigError, ImageError
 from .files import reason
 from .image_metadata import read_metadata, upright, webp_is_lossless
@@ -167,46 +167,57 @@ def read_picture(
 
 def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Picture:
     try:
-        head = file.read(32)
+        head = file.read(2**16)
         if not head:
             raise ImageError(f"{name}: is empty; copy or export the picture again")
         plugin, formats = _identify(head, name)
-        with _open_lock, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-            if plugin == "Ico":  # decodes a PNG inside at once
-                Image.MAX_IMAGE_PIXELS = _limit(max_pixels)[0]
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-            try:
-                import_module(f"PIL.{plugin}ImagePlugin")
-                image = Image.open(file, formats=formats)
-            finally:
-                Image.MAX_IMAGE_PIXELS = limit
-        with image:
-            notes = _notes(image)
+        with _open(file, plugin, formats, max_pixels) as image:
+            notes: tuple[str, ...] = ()
             count, trouble = _count(image) if every else (1, "")
             if trouble or (not every and _has_more(image)):
-                notes += (trouble or "only the first of several pictures in the file is used",)
+                notes = (trouble or "only the first of several pictures in the file is used",)
             # The pages of a document differ in size, and are checked one by one.
             _check_size(image.size, name, max_pixels, 1 if image.format == "TIFF" else count)
             lossless = image.format == "WEBP" and webp_is_lossless(file)
             format = "JPEG" if image.format == "MPO" else image.format
             pictures: list[Picture] = []
+            again: ImageFile.ImageFile | None = None
             area = 0
             for index in range(count):
                 if index:
                     image.seek(index)
                     _check_size(image.size, name, max_pixels, before=area)  # pages may differ
                 area += image.width * image.height
+                deep = deep_colour(image) if count == 1 or format == "TIFF" else None
+                lost = (
+                    ()
+                    if deep or not _is_deeper(image, head)
+                    else ("16-bit colour is read as 8 bits a channel",)
+                )
+                image.tile = deep.passes[0] if deep else image.tile
+                sideways = getattr(image, "tag_v2", {}).get(_ORIENTATION) in (5, 6, 7, 8)
                 image.load()
                 metadata = read_metadata(image)
+                if sideways and "dpi" in metadata:  # Pillow turns a TIFF while loading, but not this
+                    metadata["dpi"] = metadata["dpi"][::-1]
                 if image.format == "WEBP":
                     metadata["lossless"] = lossless
                 metadata |= {key: image.info[key] for key in _ANIMATION if key in image.info}
                 if index and format == "TIFF":
                     _forget_first_page(metadata, image)
                 frame = upright(image, metadata) if count == 1 else upright(image.copy(), metadata)
-                pictures.append(from_pil(frame, metadata, format, notes, name))
+                if deep:
+                    frames: list[Image.Image] = [frame]
+                    if deep.passes[1:]:
+                        again = again or _open(file, plugin, formats, max_pixels)
+                        again.seek(index)
+                        again.tile = deep.passes[1]
+                        again.load()
+                        frames.append(upright(again, {}))
+                    pixels, layout = deep.pixels(frames, image.info.get("transparency"))
+                    pictures.append(Picture(pixels, layout, layout, format, metadata, notes))
+                else:
+                    pictures.append(from_pil(frame, metadata, format, lost + notes, name))
             if format != "TIFF":
                 pictures = _alike(pictures)
             return replace(pictures[0], more=tuple(pictures[1:]))
@@ -221,6 +232,24 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         raise ImageError(
             f"{name}: damaged or truncated picture ({_short(error)}); copy or export it again"
         ) from None
+
+
+def _open(
+    file: BinaryIO, plugin: str, formats: tuple[str, ...], max_pixels: int | None
+) -> ImageFile.ImageFile:
+    """The image of a file, its header read and no pixel decoded."""
+    file.seek(0)
+    with _open_lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        if plugin == "Ico":  # decodes a PNG inside at once
+            Image.MAX_IMAGE_PIXELS = _limit(max_pixels)[0]
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            import_module(f"PIL.{plugin}ImagePlugin")
+            return Image.open(file, formats=formats)
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
 
 
 def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
@@ -253,17 +282,23 @@ def _check_size(size: tuple[int, int], name: str, limit: int | None, count: int 
         raise ImageError(f"{name}: {what} exceed the limit of {limit} (a decompression bomb?); {hint}")
 
 
-def _notes(image: Image.Image) -> tuple[str, ...]:
-    notes = []
-    deep = any(
-        ";16" in str(tile[3]) or (tile[0] == "ppm" and tile[3] and tile[3][-1] > 255)
+def _is_deeper(image: Image.Image, head: bytes) -> bool:
+    """Whether a file has more than the 8 bits a channel that Pillow gives."""
+    if image.mode not in ("L", "LA", "RGB", "RGBA", "CMYK"):
+        return False
+    if image.format == "JPEG2000":  # the number of bits of the first channel, in its marker SIZ
+        at = head.find(b"\xff\x4f\xff\x51") + 42
+        return at >= 42 and len(head) > at and head[at] & 127 > 7
+    if image.format == "AVIF":  # the bit high_bitdepth in the codec's configuration
+        at = head.find(b"av1C") + 6
+        return at >= 6 and len(head) > at and bool(head[at] & 64)
+    return any(
+        ";16" in str(tile[3]) or (tile[0] == "ppm" and tile[3] and tile[3][-1] > 255) or in_planes(image)
         for tile in getattr(image, "tile", ())
     )
-    if deep and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK"):
-        notes.append("16-bit colour is read as 8 bits a channel")
-    return tuple(notes)
 
 
+_ORIENTATION = 0x0112
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")
@@ -366,9 +401,12 @@ _CONVERTED = {"1": "L", "La": "LA", "RGBa": "RGBA", "RGBX": "RGB", "YCbCr": "RGB
 
 
 def to_pil(picture: Picture) -> Image.Image:
-    """The picture as a Pillow image; modes I, I;16 and F come back as they were."""
+    """The picture as a Pillow image; modes I, I;16 and F come back as they were.
+
+    Pillow has no mode for colour or alpha of more than 8 bits: such pictures are rounded to 8.
+    """
     pixels = picture.pixels
-    if picture.layout in ("L", "LA"):
+    if picture.layout == "L":
         if pixels.dtype == np.float32:
             return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0]))
         if pixels.dtype == np.uint16:

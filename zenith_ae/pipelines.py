@@ -112,9 +112,9 @@ class Autoencoder(_Pipeline):
 
         Parameters
         ----------
-        image : a path, a Pillow image, an array (H, W), (H, W, C) or (N, H, W, C) of uint8, uint16
-            or floats in [0, 1], or a torch tensor (N, C, H, W) or (C, H, W) in [0, 1]. Grey becomes
-            RGB; alpha is not encoded.
+        image : a path, a Pillow image, a `Picture` as `zenith_ae.read_picture` gives it, an array
+            (H, W), (H, W, C) or (N, H, W, C) of uint8, uint16 or floats in [0, 1], or a torch tensor
+            (N, C, H, W) or (C, H, W) in [0, 1]. Grey becomes RGB; alpha is not encoded.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
 
         Returns
@@ -235,7 +235,8 @@ class Denoiser(_Pipeline):
         Returns
         -------
         The same type, dtype, shape and mode as ``image``; a Pillow image for a path. The modes that
-        Pillow cannot keep with new pixels become the nearest one: 1 -> L, P -> RGB or RGBA.
+        Pillow cannot keep with new pixels become the nearest one: 1 -> L, P -> RGB or RGBA. It has none
+        for 16-bit colour: read such a file with `zenith_ae.read_picture` and give the `Picture`.
 
         Raises
         ------
