@@ -119,13 +119,16 @@ def denoise(**options: Any) -> int:
 
     INPUT is a file, a folder (searched with its subfolders), a pattern such as 'shots/*.png', or
     - for standard input. The result of photo.jpg is photo.denoised.jpg beside it, or below -o DIR.
-    Size, mode, bit depth, transparency, EXIF, ICC profile and resolution are kept.
+    Size, mode, bit depth, transparency, EXIF, ICC profile and resolution are kept. Camera RAW files
+    (ARW, CR2, CR3, DNG, NEF, ORF, RAF, RW2) become 16-bit PNG, or TIFF with --format tif; they need
+    rawpy (pip install 'zenith-ae[raw]'), and only where it is installed are they taken from folders.
 
     \b
     Examples:
       zenith-ae denoise photo.jpg
       zenith-ae denoise scans/ -o clean/ --strength 0.7
       zenith-ae denoise noisy.png --sigma 25 -o clean.png
+      zenith-ae denoise card/ -o clean/ --format tif
       cat noisy.png | zenith-ae denoise - > clean.png
     """
     session = Session(picture_kind("denoised", options), options, "denoiser")

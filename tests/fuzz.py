@@ -23,6 +23,7 @@ import numpy as np
 import safetensors.numpy
 from PIL import Image
 
+from zenith_ae.camera_raw import rawpy_is_here
 from zenith_ae.errors import ZenithError
 from zenith_ae.image_writing import encode_picture, suffix_for
 from zenith_ae.images import Picture, read_picture
@@ -30,6 +31,9 @@ from zenith_ae.latents import LatentFile, encode_latents, parse_latents
 from zenith_ae.models.zoo import build
 from zenith_ae.selftest import random_weights
 from zenith_ae.weights import load_weights, save_weights
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_camera_raw import dng
 
 SECONDS = 5
 MEMORY = 2**30  # bytes that the whole run may add
@@ -64,13 +68,16 @@ def seeds() -> list[tuple[str, bytes]]:
     Image.fromarray(rgb).convert("P").save(palette, "PNG", transparency=3)
     found += [("picture", cmyk.getvalue()), ("picture", palette.getvalue())]
     for layout, suffix, metadata in [
-        ("RGB", ".png", {"dpi": (72.0, 72.0), "exif": exif.tobytes()}), ("RGBA", ".png", {}), ("LA", ".png", {}),
-        ("RGB", ".tif", {"exif": exif.tobytes()}), ("RGBA", ".tif", {}), ("RGB", ".ppm", {}),
+        ("RGB", ".png", {"dpi": (72.0, 72.0), "exif": exif.tobytes()}), ("RGBA", ".png", {}),
+        ("LA", ".png", {}), ("RGB", ".tif", {"exif": exif.tobytes()}), ("RGBA", ".tif", {}),
+        ("RGB", ".ppm", {}),
     ]:  # fmt: skip
         colour = rng.integers(0, 65536, (13, 21, len(layout))).astype(np.uint16)
         buffer = io.BytesIO()
         encode_picture(Picture(colour, layout, layout, metadata=metadata), buffer, suffix)
         found.append(("picture", buffer.getvalue()))
+    if rawpy_is_here():
+        found.append(("picture", dng()))
     z = rng.standard_normal((1, 4, 2, 3), dtype=np.float32)
     found.append(("latents", encode_latents(LatentFile(z, "a model", "0" * 16, 13, 21), "fp16")))
     with tempfile.TemporaryDirectory() as folder:

@@ -9,11 +9,12 @@ from typing import Any, BinaryIO
 
 from PIL import Image
 
-__all__ = ["read_metadata", "upright", "webp_is_lossless"]
+__all__ = ["EXIF_BLOCK", "GPS_BLOCK", "described", "read_metadata", "upright", "webp_is_lossless"]
 
 # Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
 # artist, copyright, EXIF and GPS blocks.
-_DESCRIPTIVE_TAGS = (0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, 0x8769, 0x8825)
+EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
+_DESCRIPTIVE_TAGS = (0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, EXIF_BLOCK, GPS_BLOCK)
 _ORIENTATION = 0x0112
 
 _UPRIGHT = {
@@ -51,11 +52,18 @@ def _exif_bytes(image: Image.Image) -> bytes:
     raw = image.info.get("exif")
     if isinstance(raw, bytes) and (patched := _reset_orientation(raw)):
         return patched
-    tags = image.getexif()
+    return described(image.getexif())
+
+
+def described(tags: Image.Exif, blocks: dict[int, dict[int, Any]] | None = None) -> bytes:
+    """Those tags, as an EXIF block, that describe the scene; empty if there are none.
+
+    ``blocks`` are the EXIF and GPS blocks by tag, where they are not below ``tags``.
+    """
     kept = Image.Exif()
     for tag in _DESCRIPTIVE_TAGS:
-        if tag in (0x8769, 0x8825):
-            if block := dict(tags.get_ifd(tag)):
+        if tag in (EXIF_BLOCK, GPS_BLOCK):
+            if block := dict(tags.get_ifd(tag) if blocks is None else blocks.get(tag, {})):
                 kept[tag] = block
         elif tag in tags:
             kept[tag] = tags[tag]

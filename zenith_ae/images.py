@@ -14,6 +14,7 @@ palette, colour key    RGB, RGBA   RGB or RGBA: new pixels have colours outside 
 black and white        L           8-bit grey
 CMYK                   CMYK        CMYK in JPEG and TIFF, else RGB
 YCbCr, HSV             RGB         RGB
+camera RAW             (uint16)    developed to 16-bit sRGB; in PNG where no format is asked for
 =====================  ==========  ===========================================================
 
 EXIF orientation is applied to the pixels and reset in the metadata. ICC profile, EXIF, XMP and
@@ -37,8 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
+from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import deep_colour, in_planes
-from .errors import ConfigError, ImageError
+from .errors import ConfigError, ImageError, MissingDependencyError
 from .files import reason
 from .image_metadata import read_metadata, upright, webp_is_lossless
 
@@ -112,11 +114,13 @@ _SIGNATURES: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (rb"\0\0\x01\0", "Ico", ("ICO",)),
 )
 
-#: Endings of the files that are looked for in folders.
-READABLE_SUFFIXES = frozenset((
+_SUFFIXES = frozenset((
     ".png", ".apng", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".tif", ".tiff", ".bmp", ".dib",
     ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx", ".jpf", ".avif", ".psd", ".ico",
 ))  # fmt: skip
+
+#: Endings of the files that are looked for in folders; those of camera RAW where rawpy is installed.
+READABLE_SUFFIXES = _SUFFIXES | (RAW_SUFFIXES if rawpy_is_here() else frozenset())
 
 # Pillow's own limit is one number for the whole process. It is lifted only while a header is
 # read here, under a lock, and our limit is checked before a pixel is decoded.
@@ -143,6 +147,8 @@ def read_picture(
     ImageError
         If the file is missing, unreadable, damaged, of no supported format, or larger than the
         limit.
+    MissingDependencyError
+        If it is a camera RAW file and rawpy (extra ``raw``) is not installed.
     ConfigError
         If ZENITH_MAX_PIXELS is not a number.
     """
@@ -170,6 +176,9 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         head = file.read(2**16)
         if not head:
             raise ImageError(f"{name}: is empty; copy or export the picture again")
+        if is_raw(file, head, name):
+            pixels, metadata = develop(file, name, lambda size: _check_size(size, name, max_pixels))
+            return Picture(pixels, "RGB", "RGB", "RAW", metadata)
         plugin, formats = _identify(head, name)
         with _open(file, plugin, formats, max_pixels) as image:
             notes: tuple[str, ...] = ()
@@ -221,7 +230,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             if format != "TIFF":
                 pictures = _alike(pictures)
             return replace(pictures[0], more=tuple(pictures[1:]))
-    except (ConfigError, ImageError, MemoryError):
+    except (ConfigError, ImageError, MissingDependencyError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         limit, hint = _limit(max_pixels)
@@ -350,6 +359,8 @@ def _alike(pictures: list[Picture]) -> list[Picture]:
 
 def _short(error: Exception) -> str:
     text = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
+    if error.args and isinstance(error.args[0], bytes):  # rawpy's
+        text = error.args[0].decode("ascii", "replace")
     return " ".join(text.split())[:120]
 
 
