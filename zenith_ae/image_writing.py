@@ -36,7 +36,7 @@ _DEEP = ("L", "LA", "RGB", "RGBA", "I;16")
 _FORMATS = {
     suffix: spec
     for suffixes, spec in {
-        ".png": _Format("PNG", (*_DEEP, "I"), {"compress_level": 4}, _ALL, ("LA", "RGB", "RGBA")),
+        ".png": _Format("PNG", _DEEP, {"compress_level": 4}, _ALL, ("LA", "RGB", "RGBA")),
         ".jpg .jpeg .jpe .jfif": _Format(
             "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": "4:4:4"}, _ALL
         ),
@@ -45,7 +45,7 @@ _FORMATS = {
             "TIFF", (*_DEEP, "CMYK", "I", "F"), {"compression": "tiff_adobe_deflate"}, _ALL, ("RGB", "RGBA")
         ),
         ".bmp": _Format("BMP", ("L", "RGB", "RGBA"), {}, ("dpi",)),
-        ".ppm .pgm .pnm": _Format("PPM", ("L", "RGB", "I;16", "I"), deep=("RGB",)),
+        ".ppm .pgm .pnm": _Format("PPM", ("L", "RGB", "I;16"), deep=("RGB",)),
         ".jp2": _Format("JPEG2000", _DEEP),
         ".avif": _Format("AVIF", ("RGB", "RGBA"), {"quality": 90, "subsampling": "4:4:4"}, _ALL[:3]),
     }.items()
@@ -243,6 +243,8 @@ def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple
     if is_deep(picture.pixels, picture.layout):
         notes = (f"{spec.name} cannot hold 16-bit colour, so it has 8 bits a channel",)
     image = to_pil(picture)
+    if image.mode == "I" and "I" not in spec.modes and "I;16" in spec.modes:
+        image = Image.fromarray(np.ascontiguousarray(picture.pixels[:, :, 0]))
     if image.mode in ("I;16", "I", "F") and image.mode not in spec.modes:
         bits = "float" if image.mode == "F" else "16-bit"
         image = Image.fromarray(np.ascontiguousarray(to_8_bits(picture.pixels)[:, :, 0]))
