@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import uvicorn
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "create_app", "listen"]
 
-GRACE = 5  # seconds that open requests have when the server is told to end
+GRACE = 5  # seconds that open requests have when the server is told to end, and bodies that are too long
+DRAIN = 32 * 2**20  # bytes of a body beyond the limit that are read, so that its client sees the answer
 LATENTS = "application/vnd.safetensors"
 
 
@@ -116,17 +118,22 @@ class _Worker:
     async def body(self, request: Request) -> bytes:
         """The whole body, given up on as soon as it is too long."""
         data, limit = bytearray(), self.limits.upload
-        too_long = HTTPException(413, f"the body exceeds the limit of {limit} bytes")
-        if int(request.headers.get("content-length", "0") or 0) > limit:
-            raise too_long
+        declared = request.headers.get("content-length", "")
+        stream = request.stream()
         try:
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > limit:
-                    raise too_long
+            if not (declared.isdecimal() and int(declared) > limit):
+                async for chunk in stream:
+                    data += chunk
+                    if len(data) > limit:
+                        break
+                else:
+                    return bytes(data)
+                data.clear()
+            if request.headers.get("expect", "").lower() != "100-continue":  # else nothing comes unasked
+                await _drain(stream)
         except ClientDisconnect:
             raise HTTPException(400, "the client went away") from None
-        return bytes(data)
+        raise HTTPException(413, f"the body exceeds the limit of {limit} bytes", {"Connection": "close"})
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
         """Called where a job ended, mostly in its thread."""
@@ -136,6 +143,21 @@ class _Worker:
 
         with suppress(RuntimeError):  # the loop is closed: the server has ended
             loop.call_soon_threadsafe(leave)
+
+
+async def _drain(stream: AsyncIterator[bytes]) -> None:
+    """Read on for a while, and forget it: a client that still sends does not look for an answer, and
+    sees only that the connection breaks if it is closed too early."""
+
+    async def read() -> None:
+        left = DRAIN
+        async for chunk in stream:
+            left -= len(chunk)
+            if left <= 0:
+                break
+
+    with suppress(TimeoutError, asyncio.TimeoutError):
+        await asyncio.wait_for(read(), GRACE)
 
 
 Share = Annotated[float, Query(ge=0, le=1)]
@@ -176,6 +198,16 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         description="Denoise pictures; encode them to latents and back.",
     )  # fmt: skip
 
+    @cache
+    def listed() -> list[dict[str, Any]]:
+        from zenith_ae.weights import available_weights, load_weights
+
+        found = (load_weights(name) for name in available_weights())
+        return [
+            {"name": w.config.name, "kind": w.config.kind, "weights": w.hash,
+             "latent_channels": w.config.latent_channels} for w in found
+        ]  # fmt: skip
+
     def picture(data: bytes) -> Picture:
         from zenith_ae.images import read_picture
 
@@ -183,6 +215,8 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
 
     def answer(result: Picture, model: Any, format: str | None, quality: int | None, strip: bool,
                headers: dict[str, str] | None = None) -> Response:  # fmt: skip
+        from PIL import Image
+
         from zenith_ae.image_writing import encode_picture, suffix_for, write_format
 
         suffix = f".{format}" if format else suffix_for(result.format)
@@ -190,7 +224,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         notes = result.notes + encode_picture(
             result.stripped() if strip else result, buffer, suffix, "result", quality
         )
-        kind = f"image/{str(write_format(suffix)).lower()}"
+        kind = Image.MIME[str(write_format(suffix))]
         return Response(buffer.getvalue(), media_type=kind, headers=_headers(model, notes) | (headers or {}))
 
     @app.post("/denoise", openapi_extra=_BODY, responses=_PICTURE | _ERRORS, response_class=Response)
@@ -266,13 +300,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     @app.get("/models")
     def models() -> list[dict[str, Any]]:
         """The models that come with zenith-ae."""
-        from zenith_ae.weights import available_weights, load_weights
-
-        found = (load_weights(name) for name in available_weights())
-        return [
-            {"name": w.config.name, "kind": w.config.kind, "weights": w.hash,
-             "latent_channels": w.config.latent_channels} for w in found
-        ]  # fmt: skip
+        return listed()
 
     @app.get("/health")
     def health() -> dict[str, Any]:

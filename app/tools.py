@@ -56,7 +56,7 @@ def completion(shell: str) -> None:
     show_default=True,
     help="Number format in the file.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output, of taesd the pair.")
 def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) -> None:
     """Store weights in another layout.
 
@@ -91,7 +91,13 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
     else:
         save_diffusers(output, weights, kind)
     if layout == "taesd":  # a model may have one part only
-        files = [file for part, file in taesd_files(output).items() if part in weights.config.parts]
+        stale = [file for part, file in taesd_files(output).items() if part not in weights.config.parts]
+        files = [file for file in files if file not in stale]
+        # Beside the new part it would be loaded as its other half. --overwrite was asked for the pair.
+        for file in stale:
+            if file.exists():
+                file.unlink()
+                click.echo(f"zenith-ae: removed {file}, the part of another model", err=True)
     for file in files:
         click.echo(str(file))
 

@@ -11,7 +11,6 @@ import io
 import os
 import secrets
 import shutil
-import statistics
 import sys
 import threading
 import time
@@ -325,19 +324,22 @@ class Workshop:
             files[key], _ = write_preview(Picture(pixels, "RGB", "RGB"), folder / key)
         return Result(facts, files)
 
-    def benchmark(self, seconds: float = 0.6) -> list[tuple[str, float]]:
-        """(what, megapixels per second) of every shipped model on 512 x 512 pixels: medians."""
-        rgb = np.random.default_rng(0).integers(0, 256, (1, 512, 512, 3), np.uint8)
-        rows = []
-        for name in shipped_models("denoiser"):
-            model = self.model(name, "denoiser")
-            rows.append((_short(name), _rate(partial(model.clean, rgb, "RGB"), rgb, seconds)))
-        for name in shipped_models("autoencoder"):
-            model = self.model(name, "autoencoder")
-            z = model.encode(rgb)
-            rows.append((f"{_short(name)} encode", _rate(partial(model.encode, rgb), rgb, seconds)))
-            rows.append((f"{_short(name)} decode", _rate(partial(model.decode, z), rgb, seconds)))
-        return rows
+    def benchmark(self, seconds: float = 3.0) -> list[tuple[str, float]]:
+        """(what, megapixels per second) of every shipped model on 512 x 512 pixels, as `zenith-ae bench`
+        measures it: medians, the models in turn."""
+        from zenith_ae.measure import in_turn
+
+        from .bench import operations
+
+        calls = {}
+        for kind in ("denoiser", "autoencoder"):
+            for name in shipped_models(kind):
+                for operation, run in operations(self.model(name, kind), 512, 512).items():
+                    if operation != "round trip":  # which is the two others
+                        label = _short(name) if operation == "denoise" else f"{_short(name)} {operation}"
+                        calls[label] = run
+        timings = in_turn(calls, seconds)
+        return [(label, _megapixels(512 * 512, timing.median)) for label, timing in timings.items()]
 
     # ---- many pictures --------------------------------------------------------------------------
 
@@ -549,16 +551,6 @@ def _latent_facts(latents: LatentFile, size: int) -> dict[str, Any]:
         "latent_bytes": size,
         "bits_per_pixel": round(8 * size / pixels, 3),
     }
-
-
-def _rate(run: Callable[[], Any], rgb: NDArray, budget: float) -> float:
-    run()
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < budget and len(times) < 50):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return _megapixels(rgb.shape[1] * rgb.shape[2], statistics.median(times))
 
 
 def _megapixels(pixels: int, seconds: float) -> float:

@@ -838,6 +838,46 @@ def test_convert_goes_round_all_layouts(here, architecture, capsys):
             np.testing.assert_array_equal(back.tensors[name], tensor)
 
 
+def test_convert_of_one_part_leaves_no_part_of_another_model_beside_it(here, capsys):
+    for name, seed in (("a", 3), ("b", 4)):
+        weights = random_weights(build("taesd"), seed)
+        save_weights(f"{name}.safetensors", weights.config, weights.tensors, dtype=np.float32)
+        assert (
+            run(["convert", f"{name}.safetensors", "-o", f"{name}_encoder.safetensors", "--to", "taesd"]) == 0
+        )
+    os.remove("a_decoder.safetensors")
+    assert run(["convert", "a_encoder.safetensors", "-o", "b_encoder.safetensors", "--to", "taesd"]) == 2
+    assert Path("b_decoder.safetensors").exists()
+    capsys.readouterr()
+    again = [
+        "convert",
+        "a_encoder.safetensors",
+        "-o",
+        "b_encoder.safetensors",
+        "--to",
+        "taesd",
+        "--overwrite",
+    ]
+    assert run(again) == 0
+    printed = capsys.readouterr()
+    assert printed.out.split() == ["b_encoder.safetensors"]
+    one_line(printed.err)
+    assert "removed b_decoder.safetensors" in printed.err
+    assert set(weights_module.load_weights("./b_encoder.safetensors").config.parts) == {"encoder"}
+
+
+def test_convert_into_a_folder_with_a_variant_gives_the_new_weights(here):
+    for name, seed in (("a", 3), ("b", 4)):
+        weights = random_weights(build("taesd"), seed)
+        save_weights(f"{name}.safetensors", weights.config, weights.tensors, dtype=np.float32)
+    assert run(["convert", "a.safetensors", "-o", "folder", "--to", "diffusers"]) == 0
+    plain = Path("folder/diffusion_pytorch_model.safetensors")
+    plain.rename("folder/diffusion_pytorch_model.fp16.safetensors")
+    old = weights_module.load_weights("./folder").hash
+    assert run(["convert", "b.safetensors", "-o", "folder", "--to", "diffusers", "--overwrite"]) == 0
+    assert weights_module.load_weights("./folder").hash != old
+
+
 def test_convert_replaces_nothing_unasked_and_knows_its_limits(here, capsys):
     assert run(["convert", "zenith-taef2-nano", "-o", "a.safetensors", "--dtype", "fp16"]) == 0
     assert (

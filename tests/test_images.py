@@ -476,6 +476,40 @@ def test_any_exception_removes_the_temporary_file(tmp_path):
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
+@pytest.mark.parametrize("reason", [errno.EPERM, errno.ENOENT])
+def test_where_a_file_cannot_get_its_name_by_a_link_it_is_copied(tmp_path, monkeypatch, reason):
+    if files._open_nameless(tmp_path) is None:
+        pytest.skip("this file system has no files without a name")
+
+    def refuse(*_, **__):
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "link", refuse)
+    content = os.urandom(3 * 2**20 + 17)
+    (tmp_path / "a").write_bytes(b"old")
+    with atomic_writer(tmp_path / "a") as file:
+        file.write(content)
+    assert (tmp_path / "a").read_bytes() == content
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
+def test_a_link_that_fails_for_another_reason_leaves_the_old_file(tmp_path, monkeypatch):
+    if files._open_nameless(tmp_path) is None:
+        pytest.skip("this file system has no files without a name")
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", full)
+    (tmp_path / "a").write_bytes(b"old")
+    with pytest.raises(OutputError, match="No space left"), atomic_writer(tmp_path / "a") as file:
+        file.write(b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
 def test_links_are_followed_and_permissions_kept(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_bytes(b"old")

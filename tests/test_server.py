@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -112,6 +113,35 @@ def test_a_body_of_unknown_length_is_cut_off(client):
     assert client.post("/denoise", content=chunks).status_code == 413
 
 
+def test_models_are_read_once(monkeypatch):
+    from zenith_ae import weights
+
+    calls = []
+    load = weights.load_weights
+    monkeypatch.setattr(weights, "load_weights", lambda name: calls.append(name) or load(name))
+    with TestClient(create_app(threads=1)) as client:
+        first, second = client.get("/models").json(), client.get("/models").json()
+    assert first == second
+    assert len(calls) == len(first) > 0
+
+
+@pytest.mark.parametrize(
+    ("format", "kind"),
+    [
+        ("JPEG2000", "image/jp2"),
+        ("PPM", "image/x-portable-anymap"),
+        ("TIFF", "image/tiff"),
+        ("BMP", "image/bmp"),
+    ],
+)
+def test_content_types_are_those_that_are_registered(client, format, kind):
+    buffer = io.BytesIO()
+    Image.fromarray(noisy()).save(buffer, format)
+    response = client.post("/denoise?sigma=5", content=buffer.getvalue())
+    assert picture(response).format == format
+    assert response.headers["content-type"] == kind
+
+
 def test_health_models_metrics_and_a_page_from_nowhere_else(client):
     client.post("/denoise?sigma=5", content=png(noisy()))
     assert client.get("/health").json()["status"] == "ok"
@@ -181,6 +211,47 @@ def test_the_program_listens_serves_and_ends_with_130():
     finally:
         server.kill()
         server.stderr.close()
+
+
+def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():
+    pytest.importorskip("uvicorn")
+    program = [sys.executable, "-c", "from zenith_ae.app.cli import main; main()"]
+    server = subprocess.Popen(
+        [*program, "serve", "--port", "0", "--threads", "1", "--max-upload", "1"], stderr=subprocess.PIPE,
+        text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        port = int(server.stderr.readline().split()[1].rstrip("/").rpartition(":")[2])
+
+        def post(length, sent, *more):
+            """Status line of a POST that announces ``length`` bytes, and how many could be sent."""
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+                head = [b"POST /denoise HTTP/1.1", b"Host: x", b"Content-Length: %d" % length, *more]
+                connection.sendall(b"\r\n".join(head) + b"\r\n\r\n")
+                done, chunk = 0, b"x" * 2**16
+                try:
+                    while done < sent:
+                        done += connection.send(chunk[: sent - done])
+                    return connection.makefile("rb").readline(), done
+                except ConnectionError:
+                    return b"", done
+
+        for _ in range(3):  # the whole body is sent before the answer is read
+            assert post(20 * 2**20, 20 * 2**20) == (b"HTTP/1.1 413 Request Entity Too Large\r\n", 20 * 2**20)
+        answer, _ = post(10**12, 0, b"Expect: 100-continue")
+        assert answer.startswith(b"HTTP/1.1 413")
+        _, sent = post(10**12, 2**30)
+        assert sent < 2**28  # what is drained, and what the system holds of both ends
+        # Nothing of it is left behind.
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as response:
+            assert b'"in_progress":0' in response.read()
+    finally:
+        server.send_signal(signal.SIGINT)
+        try:
+            server.wait(20)
+        finally:
+            server.kill()
+            server.stderr.close()
 
 
 def test_defaults_of_the_command_are_those_of_the_limits():

@@ -74,7 +74,12 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
                 # Only linkat(2) follows the link, and Python only calls it for a src_dir_fd, which an
                 # absolute path leaves unused.
                 name = f"/proc/self/fd/{raw.fileno()}"
-                os.link(name, temporary, src_dir_fd=raw.fileno(), follow_symlinks=True)
+                try:
+                    os.link(name, temporary, src_dir_fd=raw.fileno(), follow_symlinks=True)
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    _copy(raw.fileno(), temporary)
         finally:
             with contextlib.suppress(OSError):  # after a failed flush the bytes are lost anyway
                 file.close()
@@ -91,12 +96,35 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
 
 
+# What some sandboxes, file systems without links, and a /proc of others answer.
+_NO_LINKS = (
+    errno.EPERM,
+    errno.EACCES,
+    errno.ENOENT,
+    errno.EXDEV,
+    errno.EMLINK,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+)
+
+
+def _copy(descriptor: int, path: Path) -> None:
+    """Write what a file without a name holds to a new one with a name."""
+    with open(path, "xb") as file:
+        offset = 0
+        while chunk := os.pread(descriptor, 2**20, offset):
+            file.write(chunk)
+            offset += len(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _open_nameless(folder: Path) -> int | None:
     """A descriptor of a new file without a name in a folder; None where there is no such thing."""
     if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
         return None
     try:
-        return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
     except OSError as error:
         # Not this file system, or not this kernel; anything else fails with a name as well.
         if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):

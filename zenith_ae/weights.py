@@ -152,7 +152,9 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
 
 
 def _load_folder(folder: Path) -> Weights:
-    files = sorted(folder.glob(f"{_DIFFUSERS_FILE}*.safetensors"))
+    # Beside a variant (.fp16) the plain file comes first, as in diffusers.
+    found = folder.glob(f"{_DIFFUSERS_FILE}*.safetensors")
+    files = sorted(found, key=lambda file: (file.stem != _DIFFUSERS_FILE, file.name))
     if not files:
         raise WeightsError(f"no {_DIFFUSERS_FILE}.safetensors in this folder")
     metadata = {}
