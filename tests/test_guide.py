@@ -166,6 +166,13 @@ def test_links_between_pages_lead_somewhere():
                 assert anchor in slugs, f"{page.name}: {target}#{anchor}"
 
 
+def test_the_gallery_is_whole_and_light():
+    folder = ROOT / "docs" / "images" / "gallery"
+    shown = re.findall(r"\]\(images/gallery/([^)]+)\)", (ROOT / "docs" / "gallery.md").read_text("utf-8"))
+    assert sorted(shown) == sorted(path.name for path in folder.iterdir())
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 1_500_000
+
+
 def record(names: list[str]) -> None:
     """Write what the blocks print today into the pages (of these names; all if none)."""
     for page in (page for page in PAGES if not names or page.stem in names):
