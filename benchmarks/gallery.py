@@ -1,0 +1,168 @@
+"""Write docs/gallery.md and its pictures: ``python benchmarks/gallery.py``.
+
+Public-domain pictures that scikit-image carries get noise of known kinds and fixed seeds, and go
+through the shipped models at their defaults: what ``zenith-ae denoise FILE`` does, the noise level
+estimated. All figures are of the whole pictures, and of this run. Needs scikit-image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from skimage import data
+
+import zenith_ae
+from zenith_ae.metrics import psnr, ssim
+from zenith_ae.training import degradations
+from zenith_ae.weights import available_weights
+
+DOCS = Path(__file__).parents[1] / "docs"
+FOLDER = DOCS / "images" / "gallery"
+BYTES = 1_500_000  # of all pictures together
+SIDE = 160  # of a crop, which is shown at 200 %
+GAP = 6
+Noise = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A picture, the noise that it gets, and the upper left corner of the crop that is shown."""
+
+    name: str
+    title: str
+    noise: Noise
+    y: int
+    x: int
+
+
+def gaussian(sigma: float) -> Noise:
+    """Independent noise of one level, in units of 0..255, clipped and rounded like a file."""
+    return lambda clean, rng: degradations.gaussian(clean, rng, sigma / 255)[0]
+
+
+def shot(gain: float, read: float) -> Noise:
+    return lambda clean, rng: degradations.poisson_gaussian(clean, rng, gain, read)[0]
+
+
+def camera(strength: float, **options: float) -> Noise:
+    return lambda clean, rng: degradations.camera(clean, rng, strength / 255, 92, **options)[0]
+
+
+SCENES = (
+    Scene("astronaut", "Gaussian noise, sigma 15", gaussian(15), 60, 150),
+    Scene("chelsea", "Gaussian noise, sigma 25", gaussian(25), 60, 90),
+    Scene("coffee", "Gaussian noise, sigma 50", gaussian(50), 120, 180),
+    Scene("coffee", "camera noise: a mosaic, a noise reduction, JPEG", camera(14, chroma_blur=0.8), 160, 380),
+    Scene("astronaut", "camera noise, coarser in colour than in brightness",
+          camera(18, luma_blur=0.5, chroma_blur=1.2), 300, 40),
+    Scene("rocket", "shot noise: photons counted in little light", shot(0.006, 0.004), 220, 240),
+    Scene("hubble_deep_field", "shot noise on stars, which look like noise themselves",
+          shot(0.004, 0.01), 190, 200),
+    Scene("camera", "grey, Gaussian noise, sigma 25", gaussian(25), 60, 180),
+)  # fmt: skip
+
+CLEAN = (("astronaut", 60, 150), ("coffee", 160, 380), ("chelsea", 60, 90), ("camera", 60, 180))
+
+CREDITS = (
+    "The photographs are in the public domain and come with scikit-image: astronaut and hubble_deep_field "
+    "by NASA, rocket by SpaceX, chelsea by Stefan van der Walt, coffee by Rachel Michetti, camera by Lav "
+    "Varshney."
+)
+
+
+def main() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for old in FOLDER.glob("*.webp"):
+        old.unlink()
+    denoiser = zenith_ae.load("zenith-denoise")
+    loaded = [zenith_ae.load(name) for name in available_weights()]
+    autoencoders = [model for model in loaded if isinstance(model, zenith_ae.Autoencoder)]
+    used = ", ".join(f"{model.name} ({model.hash})" for model in (denoiser, *autoencoders))
+    text = [
+        "# Gallery",
+        f"<!-- Written by benchmarks/gallery.py; do not edit. Weights: {used} -->",
+        "Crops at 200 %. PSNR in dB of the whole picture against the original, at most 512 x 512 of it. "
+        "All levels are estimated by the model, nothing is set by hand.",
+        "## Denoising",
+        "Each row: noisy, denoised, original.",
+    ]
+    for number, scene in enumerate(SCENES, 1):
+        text += denoised(scene, number, denoiser)
+    names = "; ".join(f"{model.name}, its error four times as strong" for model in autoencoders)
+    text += ["## Round trips", f"Encoded to latents and decoded. Each row: original; {names} (grey is none)."]
+    for name, y, x in CLEAN:
+        text += round_trip(name, y, x, autoencoders)
+    text.append(f"{CREDITS} The noise is made here ([the script](../benchmarks/gallery.py)).")
+    (DOCS / "gallery.md").write_text("\n\n".join(text) + "\n", "utf-8")
+    size = sum(file.stat().st_size for file in FOLDER.glob("*.webp"))
+    print(f"{len(list(FOLDER.glob('*.webp')))} pictures, {size / 1e6:.2f} MB")
+    if size > BYTES:
+        raise SystemExit(f"more than {BYTES / 1e6:.1f} MB: lower the quality or the number")
+
+
+def denoised(scene: Scene, number: int, model: zenith_ae.Denoiser) -> list[str]:
+    clean, (y, x) = original(scene.name, scene.y, scene.x)
+    planes = clean[None].astype(np.float32) / 255
+    noisy = scene.noise(planes if planes.ndim == 4 else planes[..., None], np.random.default_rng(number))[0]
+    noisy = to_uint8(noisy.reshape(clean.shape))
+    level = float(model.estimate_sigma(noisy).mean())
+    result = model(noisy)
+    file = f"{number:02}-{scene.name}.webp"
+    save(file, [crop(picture, y, x, SIDE) for picture in (noisy, result, clean)])
+    before, after = psnr(noisy, clean), psnr(result, clean)
+    similar = f"(SSIM {ssim(noisy, clean):.3f}, {ssim(result, clean):.3f})"
+    alt = f"{scene.name}: noisy, denoised, original"
+    return [
+        f"![{alt}](images/gallery/{file})",
+        f"*{scene.name}*: {scene.title}. Estimated {level:.1f}. "
+        f"**{before:.2f} dB before, {after:.2f} dB after** {similar}.",
+    ]
+
+
+def round_trip(name: str, y: int, x: int, models: list[zenith_ae.Autoencoder]) -> list[str]:
+    clean, (y, x) = original(name, y, x)
+    side = SIDE * 3 // 4
+    shown, words = [crop(clean, y, x, side)], []
+    for model in models:
+        result = model.roundtrip(clean)
+        error = np.clip(128 + 4 * (result.astype(np.int16) - clean), 0, 255).astype(np.uint8)
+        shown += [crop(result, y, x, side), crop(error, y, x, side)]
+        words.append(f"{model.name} **{psnr(result, clean):.2f} dB** (SSIM {ssim(result, clean):.3f})")
+    file = f"roundtrip-{name}.webp"
+    save(file, shown)
+    alt = f"{name}: original, round trips and their errors"
+    return [f"![{alt}](images/gallery/{file})", f"*{name}*: {', '.join(words)}."]
+
+
+def original(name: str, y: int, x: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """At most 512 x 512 of a picture, (H, W) or (H, W, 3) uint8, and where the crop is in it."""
+    picture = getattr(data, name)()
+    top, left = (
+        max(0, min(at - 176, length - 512)) for at, length in zip((y, x), picture.shape, strict=False)
+    )
+    return np.ascontiguousarray(picture[top : top + 512, left : left + 512]), (y - top, x - left)
+
+
+def crop(picture: np.ndarray, y: int, x: int, side: int) -> Image.Image:
+    piece = Image.fromarray(picture[y : y + side, x : x + side]).convert("RGB")
+    return piece.resize((2 * side, 2 * side), Image.Resampling.NEAREST)
+
+
+def save(file: str, pieces: list[Image.Image]) -> None:
+    width, height = pieces[0].size
+    row = Image.new("RGB", (len(pieces) * (width + GAP) - GAP, height), "white")
+    for i, piece in enumerate(pieces):
+        row.paste(piece, (i * (width + GAP), 0))
+    row.save(FOLDER / file, quality=86, method=6)
+
+
+def to_uint8(picture: np.ndarray) -> np.ndarray:
+    return np.clip(np.round(picture * 255), 0, 255).astype(np.uint8)
+
+
+if __name__ == "__main__":
+    main()
