@@ -176,7 +176,10 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         head = file.read(2**16)
         if not head:
             raise ImageError(f"{name}: is empty; copy or export the picture again")
-        if is_raw(file, head, name):
+        with _open_lock, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Pillow, about tags that it will meet again
+            raw = is_raw(file, head, name)
+        if raw:
             pixels, metadata = develop(file, name, lambda size: _check_size(size, name, max_pixels))
             return Picture(pixels, "RGB", "RGB", "RAW", metadata)
         plugin, formats = _identify(head, name)
@@ -198,11 +201,9 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                     _check_size(image.size, name, max_pixels, before=area)  # pages may differ
                 area += image.width * image.height
                 deep = deep_colour(image) if count == 1 or format == "TIFF" else None
-                lost = (
-                    ()
-                    if deep or not _is_deeper(image, head)
-                    else ("16-bit colour is read as 8 bits a channel",)
-                )
+                lost: tuple[str, ...] = ()
+                if not deep and _is_deeper(image, head):
+                    lost = ("16-bit colour is read as 8 bits a channel",)
                 image.tile = deep.passes[0] if deep else image.tile
                 sideways = getattr(image, "tag_v2", {}).get(_ORIENTATION) in (5, 6, 7, 8)
                 image.load()
