@@ -98,26 +98,37 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
         if _ending(str(output)) not in kind.writes:
             raise click.UsageError(f"-o {output}: this is written as {' '.join(sorted(kind.writes))}")
     jobs: list[Job] = []
-    owners: dict[str, str] = {}
+    owners: dict[str, tuple[str, str]] = {}
+    folders: dict[str, str] = {}
     for source, relative, error in found:
         if error is not None:
             jobs.append(Job(source, error=error))
             continue
         target = _target(source, relative, output, into_folder, kind)
-        place = os.path.realpath(target)
-        if place in owners and os.path.realpath(owners[place]) == os.path.realpath(source):
+        place, origin = _place(target, folders), _place(source, folders)
+        owner, its_origin = owners.get(place, ("", ""))
+        if its_origin == origin:
             continue  # named twice, as by a file and a pattern
-        if target != STDIO and place == os.path.realpath(source):
+        if target != STDIO and place == origin:
             error = OutputError(
                 f"{source}: would be replaced by its own output; choose another place with -o"
             )
-        elif target != STDIO and place in owners:
+        elif target != STDIO and owner:
             error = OutputError(
-                f"{source}: its output {target} is also that of {owners[place]}; run it with another -o"
+                f"{source}: its output {target} is also that of {owner}; run it with another -o"
             )
-        owners[place] = source
+        owners[place] = source, origin
         jobs.append(Job(source, target, error))
     return jobs
+
+
+def _place(path: str, folders: dict[str, str]) -> str:
+    """``os.path.realpath``, which asks for every folder of every path, with an answer a folder."""
+    folder, name = os.path.split(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    place = os.path.join(folders[folder], name)
+    return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place
 
 
 def _is_pattern(item: str) -> bool:
@@ -141,10 +152,10 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
     if item == STDIO:
         yield item, "stdin", None
     elif os.path.isdir(item):
-        empty = True
+        empty, above = True, len(os.path.join(item, ""))
         for file in _walk(item, kind, output):
             empty = False
-            yield file, os.path.relpath(file, item), None
+            yield file, file[above:], None
         if empty:
             yield (
                 item,
@@ -168,13 +179,14 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
 
 def _walk(folder: str, kind: Kind, output: str | None) -> Iterator[str]:
     avoid = os.path.realpath(output) if output and output != STDIO else None
+    endings = tuple(kind.suffixes)
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(
             f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
         )
         for file in sorted(files):
-            wanted = file.lower().endswith(tuple(kind.suffixes)) and not is_result(file)
-            if wanted and not file.startswith("."):
+            wanted = file.lower().endswith(endings) and not file.startswith(".")
+            if wanted and not is_result(file):
                 yield os.path.join(root, file)
 
 

@@ -29,6 +29,9 @@ __all__ = [
     "read_every", "write_stdout", "writing",
 ]  # fmt: skip
 
+#: `watch` rests at least this many times as long as a look at its folder took the CPU.
+LOOKING = 4
+
 Read = Callable[[Job], Any]
 Compute = Callable[[Job, Any], tuple[Any, dict[str, Any]]]
 Write = Callable[[Job, Any], Sequence[str]]
@@ -158,6 +161,7 @@ class Session:
         before: dict[str, object] = {}
         tried: dict[str, object] = {}
         while True:
+            start = time.thread_time()
             jobs = [
                 job for job in plan(self.options["inputs"], self.options["output"], self.kind) if job.output
             ]
@@ -170,6 +174,7 @@ class Session:
                 and now[job.source] != tried.get(job.source)
                 and self.pending(job)
             ]
+            looking = time.thread_time() - start
             # Two inputs for one output, say: no work will come of it.
             hopeless = [job for job in jobs if job.error and tried.get(job.source) != str(job.error)]
             tried |= {job.source: str(job.error) for job in hopeless}
@@ -177,7 +182,7 @@ class Session:
             run_jobs(hopeless, work, self.reporter)
             run_jobs(still, work, self.reporter, self.options["overwrite"])
             before = now
-            time.sleep(interval)
+            time.sleep(max(interval, LOOKING * looking))
 
     def pending(self, job: Job) -> bool:
         return job.error is None and (self.options["overwrite"] or not is_done(job))

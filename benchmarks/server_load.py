@@ -66,10 +66,18 @@ def requests(side: int) -> list[tuple[str, bytes]]:
     return found
 
 
-def run(host: str, port: int, clients: int, seconds: float, side: int = 64, pid: int | None = None) -> Load:
+def run(
+    host: str,
+    port: int,
+    clients: int,
+    seconds: float,
+    side: int = 64,
+    pid: int | None = None,
+    paths: tuple[str, ...] = ("/denoise", "/encode", "/decode"),
+) -> Load:
     """Load a server; every client is a thread with a connection of its own."""
     load, lock, stop = Load(), threading.Lock(), threading.Event()
-    todo = requests(side)
+    todo = [(path, body) for path, body in requests(side) if path.startswith(paths)]
     first: dict[int, bytes] = {}
     for number, (path, body) in enumerate(list(todo)):
         status, answer = post(http.client.HTTPConnection(host, port, timeout=300), path, body)

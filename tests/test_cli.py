@@ -287,6 +287,17 @@ def test_an_input_that_is_named_twice_is_done_once(here, dn, capsys):
     assert capsys.readouterr().out == "a.png -> out/a.denoised.png  (sigma 10)\n"
 
 
+def test_links_hide_neither_a_twice_named_input_nor_an_own_output(here, dn, capsys):
+    picture("real/a.png")
+    os.symlink("real", "link")
+    assert run(["denoise", "real/a.png", "link/a.png", "-o", "out", *dn]) == 0
+    assert capsys.readouterr().out.count(" -> ") == 1
+    os.symlink("real/a.png", "b.png")
+    assert run(["denoise", "link/a.png", "-o", "b.png", "--overwrite", *dn]) == 1
+    assert "would be replaced by its own output" in one_line(capsys.readouterr().err)
+    assert pixel("real/a.png") == (100, 100, 100)
+
+
 def test_an_input_is_never_its_own_output(here, dn, capsys):
     picture("a.png")
     assert run(["denoise", "a.png", "-o", "./a.png", "--overwrite", *dn]) == 1
@@ -788,6 +799,26 @@ def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monke
     out, err = capsys.readouterr()
     assert out.count(" -> ") == 1
     assert err.count("is also that of") == 1
+
+
+def test_watch_rests_longer_where_looking_is_work(here, dn, monkeypatch):
+    picture("in/a.png")
+    clock, pauses = [0.0], []
+
+    def thread_time():  # a look takes 3 seconds of the CPU
+        clock[0] += 3
+        return clock[0]
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "thread_time", thread_time)
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", "--interval", "1", *dn]) == 130
+    assert pauses == [12, 12, 12]
+    assert tree("out") == ["a.denoised.png"]
 
 
 @pytest.mark.parametrize("option", ["--strength", "--luma", "--grain"])

@@ -23,6 +23,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import zenith_ae
+from zenith_ae.images import Picture
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 _BLOCK = re.compile(
@@ -73,9 +76,11 @@ def prepare(folder: Path) -> None:
         for name in ("photos/holiday/coffee.jpg", "photo.jpg"):
             piece.save(folder / name, quality=92, exif=exif)
     with Image.open(ROOT / "examples" / "cat.clean.png") as cat:
-        grey = np.asarray(cat.crop(box).convert("L"), np.float64) * 257
-    noisy = grey + np.random.default_rng(0).normal(0, 20 * 257, grey.shape)
-    Image.fromarray(np.clip(noisy, 0, 65535).astype(np.uint16)).save(folder / "scan.tif", dpi=(300, 300))
+        clean = np.asarray(cat.crop(box), np.float64) * 257
+    noisy = clean + np.random.default_rng(0).normal(0, 20 * 257, clean.shape)
+    deep = np.clip(noisy, 0, 65535).astype(np.uint16)
+    Image.fromarray(deep[..., 1]).save(folder / "scan.tif", dpi=(300, 300))
+    zenith_ae.write_picture(Picture(deep, "RGB", "RGB"), folder / "slide.tif")
 
 
 def run_page(text: str, folder: Path) -> list[tuple[Block, str]]:

@@ -20,7 +20,7 @@ RESULTS = (".denoised", ".decoded", ".roundtrip")
 
 def is_result(path: str | Path) -> bool:
     """Whether a file's name says that a command made it: ``photo.denoised.png``."""
-    return Path(path).stem.lower().endswith(RESULTS)
+    return os.path.splitext(os.path.basename(path))[0].lower().endswith(RESULTS)
 
 
 class _Writer(io.BufferedWriter):
