@@ -41,7 +41,8 @@ from zenith_ae.weights import Weights, load_weights
 SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[1] / ".." / "shared"))
 ARCHITECTURES = [a for a in zoo.ARCHITECTURES if a not in ("taesdxl", "taef1")]  # twins of others
 SIZES = [(1, 1), (8, 9), (37, 53)]
-every_dtype = pytest.mark.parametrize("dtype", ["float32", "bf16"])
+#: "tiles" is bf16 with the products of level amx, emulated where the machine has no such tiles.
+every_dtype = pytest.mark.parametrize("dtype", ["float32", "bf16", "tiles"])
 
 
 def random_weights(config: ModelConfig, seed: int = 0) -> Weights:
@@ -95,6 +96,8 @@ def native_engine(
     weights: Weights, dtype: str = "float32", threads: int | None = None, isa: str | None = None
 ) -> NativeEngine:
     """A native engine of this precision on any level: bf16 is emulated where there is no instruction."""
+    if dtype == "tiles":
+        return NativeEngine(weights, threads, isa, "bf16", emulate="tiles")
     native = NativeEngine(weights, threads, isa, dtype, emulate=True)
     assert native.dtype == dtype
     return native
