@@ -89,8 +89,8 @@ def stress(isa: str, dtype: str, *, threads: int = 4, shapes: int = 24, tiles: b
     for _ in range(shapes):
         segments, depth = int(rng.choice([1, 4, 9])), 2 * int(rng.integers(1, 70))
         pixels, panels = int(rng.integers(1, 90)), int(rng.integers(1, 6))
-        a = rng.standard_normal((segments, pixels, depth)).astype(np.float32)
-        w = rng.standard_normal((16 * panels, segments, depth)).astype(np.float32)
+        a: NDArray = rng.standard_normal((segments, pixels, depth)).astype(np.float32)
+        w: NDArray = rng.standard_normal((16 * panels, segments, depth)).astype(np.float32)
         bias = rng.standard_normal(16 * panels).astype(np.float32)
         if dtype == "bf16":
             a, w = to_bf16(a), to_bf16(w)
