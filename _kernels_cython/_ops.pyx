@@ -56,6 +56,8 @@ def current_isa(name=None):
         reason = "is not a level"
     elif name not in compiled_isas():
         reason = "is not compiled into this build"
+    elif name == "amx" and "amx_bf16" in cpu_features():
+        reason = "is not granted by the operating system"
     else:
         reason = "is not supported by this CPU"
     raise IsaError(f"ISA {name!r}{source} {reason}; available: {', '.join(available_isas())}")
@@ -78,10 +80,12 @@ def cpu_features():
     return tuple(name for name, bit in bits.items() if found & bit)
 
 
-cdef const zn_kernels *table(isa, array=None) except NULL:
+cdef const zn_kernels *table(isa, array=None, bint tiles=False) except NULL:
     """The kernels of a level, for how ``array`` is stored."""
-    bf16 = isinstance(array, np.ndarray) and array.dtype == np.uint16
-    return zn_kernels_for(_names.index(current_isa(isa)), ZN_BF16 if bf16 else ZN_FLOAT)
+    cdef int storage = ZN_FLOAT
+    if isinstance(array, np.ndarray) and array.dtype == np.uint16:
+        storage = ZN_BF16_TILES if tiles else ZN_BF16
+    return zn_kernels_for(_names.index(current_isa(isa)), storage)
 
 
 # --- checks ---------------------------------------------------------------------------------
@@ -167,14 +171,15 @@ cdef int require_inside(array, ptrdiff_t start, ptrdiff_t step, ptrdiff_t pixels
 
 
 def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, residual,
-         ptrdiff_t residual_pixel, out, ptrdiff_t out_pixel, block, int pixels, bint relu=False, isa=None):
+         ptrdiff_t residual_pixel, out, ptrdiff_t out_pixel, block, int pixels, bint relu=False, isa=None,
+         bint tiles=False):
     """Matrix product over segments, see ``zn_gemm`` in ``c/zenith.h``.
 
     a, residual and out are flat; segment and block are ``np.intp`` offsets into a and out; b is
     packed by `pack_gemm`. bias (16 * panels,) and residual may be None. Where a is bf16, out may
-    be bf16 or float32.
+    be bf16 or float32. ``tiles`` computes bf16 as the level amx does: emulated, slowly, at others.
     """
-    cdef const zn_kernels *kernels = table(isa, a)
+    cdef const zn_kernels *kernels = table(isa, a, tiles)
     cdef bint pairs = a.dtype == np.uint16
     cdef ptrdiff_t start_bytes = a_start * kernels.value_bytes
     cdef zn_gemm g

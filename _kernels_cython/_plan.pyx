@@ -11,7 +11,9 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdlib cimport calloc, free
 
 from plan cimport *
-from zenith cimport ZN_BF16, ZN_F32, ZN_FLOAT, ZN_LEVELS, ZN_U8, ZN_U16, zn_kernels_for, zn_level_name
+from zenith cimport (
+    ZN_BF16, ZN_BF16_TILES, ZN_F32, ZN_FLOAT, ZN_LEVELS, ZN_U8, ZN_U16, zn_kernels_for, zn_level_name,
+)
 
 MAX_THREADS = ZN_MAX_THREADS
 
@@ -37,6 +39,8 @@ cdef zn_grid grid_of(activation, int stride):
 cdef class Plan:
     """A program for one level and number of threads.
 
+    ``tiles`` computes products of bf16 as the level amx does, see ZN_BF16_TILES in ``c/zenith.h``.
+
     Attributes
     ----------
     arena_bytes : working memory of a run.
@@ -55,10 +59,13 @@ cdef class Plan:
         self.steps = NULL
         self.memory = []
 
-    def __init__(self, program, str isa, int threads):
+    def __init__(self, program, str isa, int threads, bint tiles=False):
         cdef Py_ssize_t i
+        cdef int storage = ZN_FLOAT
+        if program.bf16:
+            storage = ZN_BF16_TILES if tiles else ZN_BF16
         level = [zn_level_name(n) for n in range(ZN_LEVELS)].index(isa.encode())
-        self.plan.kernels = zn_kernels_for(level, ZN_BF16 if program.bf16 else ZN_FLOAT)
+        self.plan.kernels = zn_kernels_for(level, storage)
         self.plan.float_kernels = zn_kernels_for(level, ZN_FLOAT)
         if self.plan.kernels == NULL:
             raise ValueError(f"level {isa} is not available")

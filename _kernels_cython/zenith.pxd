@@ -6,7 +6,7 @@ cdef extern from "zenith.h" nogil:
     enum: ZN_BLOCK, ZN_MAX_SEGMENTS, ZN_SPLIT_CHANNELS
     enum: ZN_U8, ZN_U16, ZN_F32
     enum: ZN_LEVELS
-    enum: ZN_FLOAT, ZN_BF16
+    enum: ZN_FLOAT, ZN_BF16, ZN_BF16_TILES
     enum: ZN_HAS_AVX512_VNNI, ZN_HAS_AVX512_BF16, ZN_HAS_AMX_BF16, ZN_HAS_AMX_INT8
 
     ctypedef struct zn_gemm:

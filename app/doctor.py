@@ -23,8 +23,8 @@ def doctor(as_json: bool) -> int:
     """Check this installation.
 
     Prints versions, the kernel levels that were compiled and those that this CPU has, the threads
-    and the models; then runs small random networks on every level and compares them with plain
-    numpy. The exit code is 0 if everything passes, else 1.
+    and the models; then runs small random networks, and products on several threads, on every level
+    and compares them with plain numpy. The exit code is 0 if everything passes, else 1.
 
     \b
     Examples:

@@ -10,16 +10,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zenith_ae._kernels import _ops, available_isas, compiled_isas, current_isa
+from zenith_ae import selftest
+from zenith_ae._kernels import _ops, available_isas, compiled_isas, cpu_features, current_isa, fast_bf16
 from zenith_ae.errors import IsaError
 
 every_isa = pytest.mark.parametrize("isa", available_isas())
+#: Products of bf16 as the level has them, and by tiles as level amx does: there by its instructions,
+#: at all others emulated.
+with_and_without_tiles = pytest.mark.parametrize("tiles", [False, True], ids=["", "tiles"])
 seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 channel_counts = st.sampled_from([16, 32, 48, 80])
 SENTINEL = np.float32(-12345.0)
@@ -71,6 +76,20 @@ def test_unknown_level_is_refused_and_never_replaced(monkeypatch):
         current_isa("mmx")
 
 
+def test_levels_with_fast_bf16_need_what_their_names_say():
+    assert [isa for isa in available_isas() if fast_bf16(isa)] == [
+        isa for isa in ("avx512bf16", "amx") if isa in available_isas()
+    ]
+    if "amx" in available_isas():
+        assert {"amx_bf16", "avx512_bf16"} <= set(cpu_features()) and "avx512bf16" in available_isas()
+    elif "amx" in compiled_isas():
+        reason = (
+            "granted by the operating system" if "amx_bf16" in cpu_features() else "supported by this CPU"
+        )
+        with pytest.raises(IsaError, match=f"'amx' is not {reason}; available: generic"):
+            current_isa("amx")
+
+
 def test_import_succeeds_with_an_unknown_level_so_that_the_error_can_be_shown():
     environment = os.environ | {"ZENITH_ISA": "sse9"}
     code = "import zenith_ae._kernels as k; print(*k.available_isas())"
@@ -81,11 +100,13 @@ def test_import_succeeds_with_an_unknown_level_so_that_the_error_can_be_shown():
 # --- gemm -----------------------------------------------------------------------------------
 
 
-def run_gemm(isa, a, start, a_pixel, segment, w, bias, residual, block, out_pixel, out, pixels, relu):
+def run_gemm(
+    isa, a, start, a_pixel, segment, w, bias, residual, block, out_pixel, out, pixels, relu, tiles=False
+):
     _ops.gemm(
         a, start, a_pixel, np.asarray(segment, np.intp), w.shape[2], _ops.pack_gemm(w), bias,
         None if residual is None else residual.ravel(), 0 if residual is None else residual.shape[1],
-        out, out_pixel, np.asarray(block, np.intp), pixels, relu, isa=isa,
+        out, out_pixel, np.asarray(block, np.intp), pixels, relu, isa=isa, tiles=tiles,
     )  # fmt: skip
 
 
@@ -544,41 +565,62 @@ def widen(x: np.ndarray) -> np.ndarray:
     return (x.astype(np.uint32) << 16).view(np.float32)
 
 
+def chain_of_sums(x: np.ndarray, matrix: np.ndarray, bias, tiles: bool) -> np.ndarray:
+    """x @ matrix + bias in the documented order; both float32 that bf16 can hold, so products are exact."""
+    depth = x.shape[1]
+    total = np.zeros((len(x), matrix.shape[1]), np.float32) + (np.float32(0) if bias is None else bias)
+    if not tiles or depth < 16:
+        for k in range(0, depth, 2):
+            for odd in (1, 0):
+                total = total + x[:, k + odd, None] * matrix[k + odd]
+        return total
+    for start in range(0, depth, 32):  # a tile is 32 deep
+        chains = np.zeros((2, *total.shape), np.float32)
+        for k in range(start, min(start + 32, depth)):
+            chains[k % 2] += x[:, k, None] * matrix[k]
+        total = total + (chains[0] + chains[1])
+    return total
+
+
+@with_and_without_tiles
 @every_isa
 @given(
     rng=seeds,
-    kind=st.sampled_from(["linear", "conv", "unshuffle"]),
-    pairs=st.integers(1, 20),
+    kind=st.sampled_from(["linear", "conv", "unshuffle", "planes"]),
+    pairs=st.integers(1, 60),
     panels=st.integers(1, 5),
-    pixels=st.integers(1, 45),
+    pixels=st.integers(1, 80),
     with_bias=st.booleans(),
     with_residual=st.booleans(),
     relu=st.booleans(),
     float_out=st.booleans(),
 )
 def test_bf16_gemm_is_the_documented_chain_of_sums(
-    isa, rng, kind, pairs, panels, pixels, with_bias, with_residual, relu, float_out
+    isa, tiles, rng, kind, pairs, panels, pixels, with_bias, with_residual, relu, float_out
 ):
-    depth, stride = 2 * pairs, 2 if kind == "unshuffle" else 1
-    row = (pixels * stride + 2) * depth
-    size = {"linear": 1, "unshuffle": 2, "conv": 3}[kind]
-    segment = [dy * row + dx * depth for dy in range(size) for dx in range(size)]
-    start = int(rng.integers(0, 3))
-    a, w = narrow(normal(rng, 3 * row + start)), narrow(normal(rng, 16 * panels, len(segment), depth))
+    stride, start = 2 if kind == "unshuffle" else 1, int(rng.integers(0, 3))
+    if kind == "planes":  # up to more of them than a block of pixels is copied from
+        depth, row = 16, pixels * 16 + 2 * int(rng.integers(0, 9))
+        segment = [row * i for i in range(pairs)]
+    else:
+        depth = 2 * pairs if kind == "linear" else 2 * min(pairs, 20)
+        row = (pixels * stride + 2) * depth
+        size = {"linear": 1, "unshuffle": 2, "conv": 3}[kind]
+        segment = [dy * row + dx * depth for dy in range(size) for dx in range(size)]
+    a = narrow(normal(rng, (3 + max(segment) // row) * row + start))
+    w = narrow(normal(rng, 16 * panels, len(segment), depth))
     bias = normal(rng, 16 * panels) if with_bias else None
     residual = narrow(normal(rng, pixels, 16 * panels)) if with_residual else None
     block = rng.permutation(panels) * 16 + 5
     out_pixel = 16 * panels + 9
     out = np.full(pixels * out_pixel, SENTINEL) if float_out else np.full(pixels * out_pixel, 77, np.uint16)
     before = out[0]
-    run_gemm(isa, a, start, stride * depth, segment, w, bias, residual, block, out_pixel, out, pixels, relu)
+    run_gemm(
+        isa, a, start, stride * depth, segment, w, bias, residual, block, out_pixel, out, pixels, relu, tiles
+    )
 
     x = widen(gemm_input(a, start, stride * depth, segment, depth, pixels))
-    matrix = widen(w).reshape(16 * panels, -1).T
-    total = np.zeros((pixels, 16 * panels), np.float32) + (bias if with_bias else np.float32(0))
-    for k in range(0, x.shape[1], 2):
-        for odd in (1, 0):  # products of bf16 are exact in float32
-            total = total + x[:, k + odd, None] * matrix[k + odd]
+    total = chain_of_sums(x, widen(w).reshape(16 * panels, -1).T, bias, tiles or isa == "amx")
     total = act(total if residual is None else total + widen(residual), relu)
     written = out.reshape(pixels, out_pixel)
     columns = (block[:, None] + np.arange(16)).ravel()
@@ -586,17 +628,133 @@ def test_bf16_gemm_is_the_documented_chain_of_sums(
     assert (np.delete(written, columns, axis=1) == before).all()
 
 
+@with_and_without_tiles
 @every_isa
-@given(rng=seeds, pairs=st.integers(1, 20), panels=st.integers(1, 4), pixels=st.integers(1, 40))
-def test_bf16_gemm_bits_do_not_depend_on_the_position(isa, rng, pairs, panels, pixels):
+@given(rng=seeds, pairs=st.integers(1, 40), panels=st.integers(1, 4), pixels=st.integers(1, 70))
+def test_bf16_gemm_bits_depend_neither_on_position_nor_on_the_number_of_pixels_and_columns(
+    isa, tiles, rng, pairs, panels, pixels
+):
     depth = 2 * pairs
     a, w = narrow(normal(rng, pixels * depth)), narrow(normal(rng, 16 * panels, 1, depth))
-    whole, one = np.empty(pixels * 16 * panels, np.float32), np.empty(16 * panels, np.float32)
+    whole, one = np.empty((pixels, 16 * panels), np.float32), np.empty(16 * panels, np.float32)
     block = np.arange(panels) * 16
-    run_gemm(isa, a, 0, depth, [0], w, None, None, block, 16 * panels, whole, pixels, False)
+
+    def run(first, count, panels, w, out) -> None:
+        run_gemm(
+            isa, a, first * depth, depth, [0], w, None, None, block[:panels], 16 * panels, out.ravel(), count,
+            False, tiles,
+        )  # fmt: skip
+
+    run(0, pixels, panels, w, whole)
     for pixel in range(pixels):
-        run_gemm(isa, a, pixel * depth, depth, [0], w, None, None, block, 16 * panels, one, 1, False)
-        assert (one == whole[pixel * 16 * panels : (pixel + 1) * 16 * panels]).all()
+        run(pixel, 1, panels, w, one)
+        assert (one == whole[pixel]).all()
+    for panel in range(panels):
+        part, column = slice(16 * panel, 16 * panel + 16), np.empty((pixels, 16), np.float32)
+        run(0, pixels, 1, w[part], column)
+        assert (column == whole[:, part]).all()
+
+
+@with_and_without_tiles
+@every_isa
+def test_bf16_gemm_keeps_numbers_that_are_none_to_their_pixel(isa, tiles):
+    rng = np.random.default_rng(3)
+    pixels, depth = 37, 88  # the last tile of depth begins among values that the one before has had
+    x, w = narrow(normal(rng, pixels, depth)), narrow(normal(rng, 48, 1, depth))
+
+    def product() -> np.ndarray:
+        out = np.empty((pixels, 48), np.float32)
+        run_gemm(
+            isa, x.ravel(), 0, depth, [0], w, None, None, [0, 16, 32], 48, out.ravel(), pixels, False, tiles
+        )
+        return out
+
+    before = product()
+    for value in (np.nan, np.inf, -np.inf):
+        for pixel, k in ((0, 0), (17, 31), (36, 60), (36, 87)):
+            kept = x[pixel, k]
+            x[pixel, k] = narrow(np.float32(value))[0]
+            after = product()
+            x[pixel, k] = kept
+            assert not np.isfinite(after[pixel]).any()
+            assert (np.delete(after, pixel, 0) == np.delete(before, pixel, 0)).all()
+
+
+def rounded(x: Fraction) -> Fraction:
+    """To float32 by the rules of TDPBF16PS: to nearest even, small ones to zero; large ones do not occur."""
+    if x == 0:
+        return x
+    exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
+    exponent -= abs(x) < Fraction(2) ** exponent  # 2^exponent <= |x| < 2^(exponent + 1)
+    unit = Fraction(2) ** (exponent - 23)
+    x = round(x / unit) * unit
+    assert abs(x) < Fraction(2) ** 128
+    return x if abs(x) >= Fraction(1, 2**126) else Fraction(0)
+
+
+def exact(x: np.ndarray) -> list[Fraction]:
+    """Values of float32 as fractions, those below 2^-126 as zero."""
+    return [Fraction(float(v)) if abs(v) >= 2.0**-126 else Fraction(0) for v in x]
+
+
+@every_isa
+@given(
+    rng=seeds,
+    span=st.sampled_from([(-140, -100, -45), (-75, -50, 0), (-133, 60, -100), (-3, 3, 3), (0, 40, 0)]),
+)
+def test_tiles_round_once_a_step_and_flush_what_is_small(isa, rng, span):
+    """Numbers whose products and sums are near 2^-126, far apart, or halfway between two floats."""
+    pixels, depth = 2, 32
+    low, high, other = span
+
+    def numbers(lowest: int, highest: int, *shape: int) -> np.ndarray:
+        size = np.ldexp(rng.integers(128, 256, shape), rng.integers(lowest, highest + 1, shape) - 7)
+        return (size * rng.choice([-1, 0, 1, 1], shape)).astype(np.float32).view(np.uint32)
+
+    a = (numbers(low, high, pixels, depth) >> 16).astype(np.uint16)
+    w = (numbers(other, other + 4, 16, 1, depth) >> 16).astype(np.uint16)
+    bias = numbers(low + other, high + other, 16).view(np.float32)
+    out = np.empty(pixels * 16, np.float32)
+    run_gemm(isa, a.ravel(), 0, depth, [0], w, bias, None, [0], 16, out, pixels, False, tiles=True)
+    expected = []
+    for pixel in range(pixels):
+        x = exact(widen(a[pixel]))
+        for column in range(16):
+            chains = [Fraction(0), Fraction(0)]
+            for k, weight in enumerate(exact(widen(w[column, 0]))):
+                chains[k % 2] = rounded(chains[k % 2] + x[k] * weight)
+            expected.append(rounded(exact(bias[column : column + 1])[0] + rounded(chains[0] + chains[1])))
+    assert [Fraction(float(v)) for v in out] == expected
+
+
+@with_and_without_tiles
+@every_isa
+def test_stress_passes_and_notices_other_bits(isa, tiles, monkeypatch):
+    check = selftest.stress(isa, "bf16", tiles=tiles)
+    assert check.ok, check
+    gemm, calls = _ops.gemm, iter(range(10**9))
+
+    def unsteady(*arguments, **options):
+        gemm(*arguments, **options)
+        if next(calls) == 100:
+            out = arguments[9]
+            out[0] += 1
+
+    monkeypatch.setattr(_ops, "gemm", unsteady)
+    check = selftest.stress(isa, "bf16", tiles=tiles)
+    assert not check.ok and check.detail == "results differ"
+
+
+@every_isa
+def test_tiles_fuse_a_product_that_is_too_large_for_float32(isa):
+    a, w = np.zeros(32, np.float32), np.ones((16, 1, 32), np.float32)
+    a[:6:2] = -1.5 * 2.0**127, 2.0**127, -(2.0**127)
+    w[:, 0, 2:6:2] = 2, 2
+    w[1:, 0, 4] = 0
+    out = np.empty(16, np.float32)
+    run_gemm(isa, narrow(a), 0, 32, [0], narrow(w), None, None, [0], 16, out, 1, False, tiles=True)
+    assert out[1:].tolist() == [2.0**126] * 15
+    assert out[0] == -1.5 * 2.0**127
 
 
 def test_bf16_gemm_refuses_an_odd_depth_and_mixed_types():

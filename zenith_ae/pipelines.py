@@ -49,7 +49,7 @@ def load(
         a folder in diffusers layout.
     device : "auto", "cpu" (the native engine), "torch" or "cuda".
     dtype : "float32" computes exactly; "bf16" stores activations and matrices in half the memory and
-        needs a CPU with instructions for it (level avx512bf16); "auto" is bf16 where the level has it.
+        needs a CPU with instructions for it (level avx512bf16 or amx); "auto" is bf16 where the level has it.
     threads : number of CPU threads; default ``ZENITH_NUM_THREADS`` or the usable cores.
 
     Returns

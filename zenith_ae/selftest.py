@@ -7,6 +7,7 @@ with the native engine or with torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,12 +33,14 @@ from .models.spec import (
 )
 from .weights import Weights
 
-__all__ = ["Check", "random_weights", "reference", "self_test"]
+__all__ = ["Check", "random_weights", "reference", "self_test", "stress"]
 
 #: Largest error relative to the largest output: float32 sums against float64 ones.
 TOLERANCE = 1e-5
 #: Root mean square of the error relative to that of the output, with activations of 8 bits.
 TOLERANCE_BF16 = 0.03
+#: Largest error of a product relative to the sum of the absolute values of its terms.
+TOLERANCE_PRODUCT = 1e-5
 
 Params = dict[str, NDArray]
 
@@ -61,7 +64,71 @@ def self_test(isa: str) -> Iterator[Check]:
     from ._kernels import fast_bf16
 
     for dtype in ("float32", "bf16") if fast_bf16(isa) else ("float32",):
+        yield stress(isa, dtype)
         yield from _test_precision(isa, dtype)
+
+
+def stress(isa: str, dtype: str, *, threads: int = 4, shapes: int = 24, tiles: bool = False) -> Check:
+    """Matrix products of many shapes on several threads at once, each thread in an order of its own.
+
+    Every thread must get the bits that the first one got, within `TOLERANCE_PRODUCT` of float64, and
+    write nothing else: registers that a thread did not get to itself would show here.
+
+    Parameters
+    ----------
+    isa, dtype : level, and "float32" or "bf16".
+    threads, shapes : how many of them.
+    tiles : compute bf16 as the level amx does, emulated at others; for tests.
+    """
+    from ._kernels import _ops
+    from .engine.packing import to_bf16
+
+    rng = np.random.default_rng(5)
+    guard = np.float32(-12345)
+    products = []
+    for _ in range(shapes):
+        segments, depth = int(rng.choice([1, 4, 9])), 2 * int(rng.integers(1, 70))
+        pixels, panels = int(rng.integers(1, 90)), int(rng.integers(1, 6))
+        a: NDArray = rng.standard_normal((segments, pixels, depth)).astype(np.float32)
+        w: NDArray = rng.standard_normal((16 * panels, segments, depth)).astype(np.float32)
+        bias = rng.standard_normal(16 * panels).astype(np.float32)
+        if dtype == "bf16":
+            a, w = to_bf16(a), to_bf16(w)
+        products.append((a, w, _ops.pack_gemm(w), bias))
+
+    def run(index: int) -> NDArray[np.float32]:
+        a, _, packed, bias = products[index]
+        segments, pixels, depth = a.shape
+        out = np.full((pixels + 1) * len(bias), guard, np.float32)
+        _ops.gemm(
+            a.ravel(), 0, depth, np.arange(segments, dtype=np.intp) * pixels * depth, depth, packed, bias,
+            None, 0, out, len(bias), np.arange(0, len(bias), 16, dtype=np.intp), pixels, isa=isa, tiles=tiles,
+        )  # fmt: skip
+        return out.reshape(pixels + 1, -1)
+
+    def work(seed: int) -> bool:
+        order = np.random.default_rng(seed).permutation(np.arange(shapes).repeat(4))
+        return all(np.array_equal(run(i), expected[i]) for i in order)
+
+    def widened(x: NDArray) -> NDArray[np.float64]:
+        return (
+            (x.astype(np.uint32) << 16).view(np.float32).astype(float) if dtype == "bf16" else x.astype(float)
+        )
+
+    expected = [run(i) for i in range(shapes)]
+    error = 0.0
+    for (a, w, _, bias), out in zip(products, expected, strict=True):
+        x = widened(a).swapaxes(0, 1).reshape(a.shape[1], -1)
+        y = widened(w).reshape(len(bias), -1).T
+        size = np.abs(x) @ np.abs(y) + np.abs(bias)
+        error = max(error, float((np.abs(out[:-1] - (x @ y + bias)) / size).max()))
+    written = all((out[-1] == guard).all() for out in expected)
+    with ThreadPoolExecutor(threads) as pool:
+        same = all(pool.map(work, range(threads)))
+    what = f"{isa}: products on {threads} threads" + (" in bf16" if dtype == "bf16" else "")
+    if not same or not written:
+        return Check(what, False, "results differ" if written else "written outside of the result")
+    return Check(what, error <= TOLERANCE_PRODUCT, f"same bits, largest relative error {error:.1e}")
 
 
 def _test_precision(isa: str, dtype: str) -> Iterator[Check]:

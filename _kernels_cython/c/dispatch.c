@@ -1,5 +1,6 @@
 /* Run-time choice of a level. A level is eligible if it was compiled in and both the CPU and the
  * operating system support everything that its flags allowed the compiler to use. */
+#define _GNU_SOURCE /* syscall */
 #include "zenith.h"
 
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
@@ -8,11 +9,20 @@
 #else
 #define X86 0
 #endif
+#if X86 && defined(__x86_64__) && defined(__linux__)
+#define LINUX_TILES 1
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#else
+#define LINUX_TILES 0
+#endif
 
 extern const zn_kernels *const zn_generic_kernels;
 extern const zn_kernels *const zn_avx2_kernels;
 extern const zn_kernels *const zn_avx512_kernels;
 extern const zn_kernels *const zn_avx512bf16_kernels;
+extern const zn_kernels *const zn_amx_kernels;
 
 /* CPUID leaf 7 has a bit for each; whether the system saves the registers is another question. */
 int zn_cpu_features(void)
@@ -36,6 +46,43 @@ int zn_cpu_features(void)
     return found;
 }
 
+/* Whether this process may use AMX tiles. Their 8 KB of state are not saved for every process:
+ * after the bits of XCR0 (17 for the configuration, 18 for the data) comes a request, since Linux
+ * 5.16, that holds for all threads and for children. An older kernel, a sandbox or a thread with too
+ * small a stack for signals makes it fail; then, and on other systems, there are no tiles. */
+#if LINUX_TILES
+static int ask_for_tiles(void)
+{
+    enum { GET_PERMISSIONS = 0x1022, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d, saved, above;
+    unsigned long granted = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) /* XGETBV exists */
+        return 0;
+    __asm__ __volatile__("xgetbv" : "=a"(saved), "=d"(above) : "c"(0));
+    if ((saved >> 17 & 3) != 3)
+        return 0;
+    if (syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) != 0)
+        return 0;
+    return syscall(SYS_arch_prctl, GET_PERMISSIONS, &granted) == 0 && granted >> TILE_DATA & 1;
+}
+#endif
+
+static int tiles_permitted(void)
+{
+#if LINUX_TILES
+    enum { UNKNOWN, REFUSED, GRANTED };
+    static atomic_int answer = UNKNOWN;
+    int known = atomic_load(&answer);
+    if (known == UNKNOWN) {
+        known = ask_for_tiles() ? GRANTED : REFUSED;
+        atomic_store(&answer, known);
+    }
+    return known == GRANTED;
+#else
+    return 0;
+#endif
+}
+
 static int cpu_has(int level)
 {
     if (level == ZN_GENERIC)
@@ -50,6 +97,8 @@ static int cpu_has(int level)
             && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (level == ZN_AVX512BF16)
         return cpu_has(ZN_AVX512) && zn_cpu_features() & ZN_HAS_AVX512_BF16;
+    if (level == ZN_AMX)
+        return cpu_has(ZN_AVX512BF16) && zn_cpu_features() & ZN_HAS_AMX_BF16 && tiles_permitted();
 #endif
     return 0;
 }
@@ -61,13 +110,14 @@ static const zn_kernels *compiled(int level)
     case ZN_AVX2: return zn_avx2_kernels;
     case ZN_AVX512: return zn_avx512_kernels;
     case ZN_AVX512BF16: return zn_avx512bf16_kernels;
+    case ZN_AMX: return zn_amx_kernels;
     default: return NULL;
     }
 }
 
 const char *zn_level_name(int level)
 {
-    static const char *const names[ZN_LEVELS] = {"generic", "avx2", "avx512", "avx512bf16"};
+    static const char *const names[ZN_LEVELS] = {"generic", "avx2", "avx512", "avx512bf16", "amx"};
     return level >= 0 && level < ZN_LEVELS ? names[level] : NULL;
 }
 
@@ -75,7 +125,7 @@ int zn_level_compiled(int level) { return compiled(level) != NULL; }
 
 int zn_level_available(int level) { return compiled(level) != NULL && cpu_has(level); }
 
-int zn_level_fast_bf16(int level) { return level == ZN_AVX512BF16; }
+int zn_level_fast_bf16(int level) { return level >= ZN_AVX512BF16; }
 
 const zn_kernels *zn_kernels_for(int level, int storage)
 {

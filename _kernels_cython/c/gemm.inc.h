@@ -7,7 +7,41 @@
  * multiply-adds over s and k whatever the shape of the micro-kernel that computes it, so
  * remainders change no bit. */
 
-/* `pixel` is the first of `rows` pixels, `panel` the first of `panels` blocks of 16 columns. */
+/* Residual, ReLU and the store of finished sums. `pixel` is the first of `rows` pixels, `panel` the
+ * first of `panels` blocks of 16 columns. */
+static ZN_INLINE void STORED(gemm_finish)(const int rows, const int panels, const zn_gemm *g,
+                                          ptrdiff_t pixel, ptrdiff_t panel, vf (*sum)[GEMM_WIDEST])
+{
+    const int vectors = panels * ZN_BLOCK / VL;
+    if (g->residual) {
+        const VALUE *residual = (const VALUE *)g->residual + pixel * g->residual_pixel + panel * ZN_BLOCK;
+        ZN_UNROLL
+        for (int r = 0; r < rows; r++)
+            ZN_UNROLL
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] = v_add(sum[r][v], s_load(residual + r * g->residual_pixel + v * VL));
+    }
+    if (g->relu)
+        ZN_UNROLL
+        for (int r = 0; r < rows; r++)
+            ZN_UNROLL
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] = v_max(v_set1(0), sum[r][v]);
+    ZN_UNROLL
+    for (int v = 0; v < vectors; v++) {
+        const ptrdiff_t at =
+            pixel * g->out_pixel + g->block[panel + v * VL / ZN_BLOCK] + v * VL % ZN_BLOCK;
+        if (PER_WORD > 1 && g->float_out)
+            ZN_UNROLL
+            for (int r = 0; r < rows; r++)
+                v_store((float *)g->out + at + r * g->out_pixel, sum[r][v]);
+        else
+            ZN_UNROLL
+            for (int r = 0; r < rows; r++)
+                s_store((VALUE *)g->out + at + r * g->out_pixel, sum[r][v]);
+    }
+}
+
 static ZN_INLINE void STORED(gemm_micro)(const int rows, const int panels, const zn_gemm *g,
                                          ptrdiff_t pixel, ptrdiff_t panel)
 {
@@ -44,33 +78,7 @@ static ZN_INLINE void STORED(gemm_micro)(const int rows, const int panels, const
             b += ZN_BLOCK;
         }
     }
-    if (g->residual) {
-        const VALUE *residual = (const VALUE *)g->residual + pixel * g->residual_pixel + panel * ZN_BLOCK;
-        ZN_UNROLL
-        for (int r = 0; r < rows; r++)
-            ZN_UNROLL
-            for (int v = 0; v < vectors; v++)
-                sum[r][v] = v_add(sum[r][v], s_load(residual + r * g->residual_pixel + v * VL));
-    }
-    if (g->relu)
-        ZN_UNROLL
-        for (int r = 0; r < rows; r++)
-            ZN_UNROLL
-            for (int v = 0; v < vectors; v++)
-                sum[r][v] = v_max(v_set1(0), sum[r][v]);
-    ZN_UNROLL
-    for (int v = 0; v < vectors; v++) {
-        const ptrdiff_t at =
-            pixel * g->out_pixel + g->block[panel + v * VL / ZN_BLOCK] + v * VL % ZN_BLOCK;
-        if (PER_WORD > 1 && g->float_out)
-            ZN_UNROLL
-            for (int r = 0; r < rows; r++)
-                v_store((float *)g->out + at + r * g->out_pixel, sum[r][v]);
-        else
-            ZN_UNROLL
-            for (int r = 0; r < rows; r++)
-                s_store((VALUE *)g->out + at + r * g->out_pixel, sum[r][v]);
-    }
+    STORED(gemm_finish)(rows, panels, g, pixel, panel, sum);
 }
 
 #define GEMM_KERNEL(ROWS) \

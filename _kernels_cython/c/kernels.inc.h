@@ -19,6 +19,14 @@
 #define ZN_UNROLL
 #endif
 
+/* Where a level has no matrix tiles, they are emulated for the table of tests. */
+#ifdef ZENITH_TILES_AMX_H
+#define GEMM_OF_BF16 gemm_tiles
+#else
+#define GEMM_OF_BF16 gemm_bf16
+#include "tiles_emulated.h"
+#endif
+
 #include "shared.inc.h"
 #include "picture.inc.h"
 
@@ -29,9 +37,9 @@
 
 #include "hadamard_backward.inc.h"
 
-#define TABLE(STORAGE, VALUE_BYTES) { \
+#define TABLE(STORAGE, VALUE_BYTES, GEMM) { \
     .value_bytes = VALUE_BYTES, \
-    .gemm = gemm_##STORAGE, \
+    .gemm = GEMM, \
     .depthwise = depthwise_##STORAGE, \
     .wht_tiles = wht_tiles_##STORAGE, \
     .wht_tiles_separable = wht_tiles_separable_##STORAGE, \
@@ -49,6 +57,7 @@
 }
 
 static const zn_kernels level_kernels[ZN_STORAGES] = {
-    [ZN_FLOAT] = TABLE(float, sizeof(float)),
-    [ZN_BF16] = TABLE(bf16, sizeof(uint16_t)),
+    [ZN_FLOAT] = TABLE(float, sizeof(float), gemm_float),
+    [ZN_BF16] = TABLE(bf16, sizeof(uint16_t), GEMM_OF_BF16),
+    [ZN_BF16_TILES] = TABLE(bf16, sizeof(uint16_t), gemm_tiles),
 };

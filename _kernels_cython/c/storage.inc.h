@@ -21,6 +21,9 @@
 #endif
 
 #include "gemm.inc.h"
+#if STORE_BF16
+#include "gemm_tiles.inc.h"
+#endif
 #include "depthwise.inc.h"
 #include "hadamard.inc.h"
 #include "elementwise.inc.h"

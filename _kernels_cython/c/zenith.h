@@ -38,8 +38,8 @@
  * and the residual is read at residual[p * residual_pixel + n]. Sums run over s, then k, in
  * order, as fused multiply-adds where the level has them, starting from bias: every path gives
  * the same bits. With bf16 the two products of a pair of channels are added one after the other,
- * the odd channel first; products of bf16 are exact, so all levels give the same bits, but for
- * numbers below 2^-126.
+ * the odd channel first; products of bf16 are exact, so all levels below amx give the same bits, but
+ * for numbers below 2^-126. At level amx sums run in another order, see gemm_tiles.inc.h.
  */
 typedef struct zn_gemm {
     const void *a;
@@ -65,8 +65,9 @@ typedef struct zn_gemm {
  * [0, 1] and rounded to nearest for the integer formats, and stored as they are for float. */
 enum { ZN_U8 = 0, ZN_U16 = 1, ZN_F32 = 2 };
 
-/* How activations are stored. */
-enum { ZN_FLOAT = 0, ZN_BF16 = 1, ZN_STORAGES = 2 };
+/* How activations are stored. ZN_BF16_TILES is bf16 with products as the level amx computes them: at
+ * that level the same as ZN_BF16, at others emulated, slowly, for tests. */
+enum { ZN_FLOAT = 0, ZN_BF16 = 1, ZN_BF16_TILES = 2, ZN_STORAGES = 3 };
 
 typedef struct zn_kernels {
     int value_bytes; /* of a stored value */
@@ -147,7 +148,7 @@ typedef struct zn_kernels {
 } zn_kernels;
 
 /* dispatch.c */
-enum { ZN_GENERIC = 0, ZN_AVX2 = 1, ZN_AVX512 = 2, ZN_AVX512BF16 = 3, ZN_LEVELS = 4 };
+enum { ZN_GENERIC = 0, ZN_AVX2 = 1, ZN_AVX512 = 2, ZN_AVX512BF16 = 3, ZN_AMX = 4, ZN_LEVELS = 5 };
 const char *zn_level_name(int level);
 int zn_level_compiled(int level);
 int zn_level_available(int level); /* compiled in and the CPU and OS have it */

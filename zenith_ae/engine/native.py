@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +61,11 @@ class NativeEngine(Engine):
         threads: int | None = None,
         isa: str | None = None,
         dtype: str = "auto",
-        emulate: bool = False,
+        emulate: bool | Literal["tiles"] = False,
     ) -> None:
-        """``emulate`` allows bf16 on levels without instructions for it: slow, for tests."""
+        """``emulate`` allows bf16 on levels without instructions for it: slow, for tests. With "tiles" its
+        products are those of level amx, which emulates its tiles everywhere else.
+        """
         super().__init__(weights)
         if threads is not None and (isinstance(threads, bool) or threads < 1):
             raise ConfigError(f"threads must be positive, got {threads}")
@@ -78,6 +80,7 @@ class NativeEngine(Engine):
             )
         bf16 = dtype == "bf16" or (dtype == "auto" and fast)
         self.dtype = "bf16" if bf16 else "float32"
+        self._tiles = emulate == "tiles"
         self._packers = {part: Packer(weights.part(part), bf16) for part in weights.config.parts}
         self._plans: OrderedDict[tuple[str, int, int, int], Plan] = OrderedDict()
         self._lock = threading.Lock()
@@ -97,7 +100,7 @@ class NativeEngine(Engine):
                 stage.layers, stage.in_channels, height, width, self._packers[stage.part],
                 first=sum(len(s.layers) for s in before),
             )  # fmt: skip
-            plan = Plan(program, self.isa, self.threads)
+            plan = Plan(program, self.isa, self.threads, self._tiles)
             self._plans[key] = plan
             if len(self._plans) > PLANS:
                 self._plans.popitem(last=False)

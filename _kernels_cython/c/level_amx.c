@@ -1,0 +1,14 @@
+/* Shim: the level of AMX, whose tiles multiply bf16. All else is that of avx512bf16. */
+#include "zenith.h"
+
+#if defined(__x86_64__) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) \
+    && defined(__AVX512VL__) && defined(__AVX512BF16__) && defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#include "tiles_amx.h"
+#include "vector_avx512.h"
+
+#include "kernels.inc.h"
+
+const zn_kernels *const zn_amx_kernels = level_kernels;
+#else
+const zn_kernels *const zn_amx_kernels = NULL;
+#endif
