@@ -434,7 +434,7 @@ def test_picture_formats_agree(device: str) -> None:
         full = np.iinfo(out).max
         result = run("denoiser", x, plane=plane, out=out)
         assert result.dtype == out
-        assert np.abs(result - clipped * full).max() <= 0.501
+        assert np.abs(result - clipped * full).max() <= 0.5 + full * 2**-23  # rounded as float32
 
 
 @pytest.mark.parametrize("device", ["cpu", "torch"])

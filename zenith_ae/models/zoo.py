@@ -187,12 +187,12 @@ def zenith_denoise(name: str, latent_channels: int = 0) -> ModelConfig:
 def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
     """Plain strided-convolution autoencoder with about the parameters of zenith-denoise."""
     denoiser: Layers = (
-        Conv(4, 56), Relu(),
-        Conv(56, 94, stride=2), Relu(), Conv(94, 94), Relu(),
-        Conv(94, 184, stride=2), Relu(), Conv(184, 184), Relu(),
-        Upsample(), Conv(184, 94), Relu(), Conv(94, 94), Relu(),
-        Upsample(), Conv(94, 56), Relu(),
-        Conv(56, 3),
+        Conv(4, 60), Relu(),
+        Conv(60, 102, stride=2), Relu(), Conv(102, 102), Relu(),
+        Conv(102, 198, stride=2), Relu(), Conv(198, 198), Relu(),
+        Upsample(), Conv(198, 102), Relu(), Conv(102, 102), Relu(),
+        Upsample(), Conv(102, 60), Relu(),
+        Conv(60, 3),
     )  # fmt: skip
     return ModelConfig(
         name, "denoiser", {"denoiser": denoiser}, 0, "Plain strided-convolution autoencoder, for comparisons"
