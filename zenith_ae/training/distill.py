@@ -157,9 +157,10 @@ class DistillRecipe:
         loss = taught + round_trip + self.latent_weight * latent
         logs = {"decoder": float(taught.detach()), "pair": float(round_trip.detach())}
         if self.detail_weight:
-            lost = sum((a - b).abs().mean() for a, b in zip(detail(out), detail(x), strict=True))
+            pairs = zip(detail(out), detail(x), strict=True)
+            lost = torch.stack([(a - b).abs().mean() for a, b in pairs]).sum()
             loss = loss + self.detail_weight * lost
-            logs["detail"] = float(lost)
+            logs["detail"] = float(lost.detach())
         if self.teacher is not None and self.teacher_weight:
             few = max(1, len(x) // 4)
             foreign = (self.teacher(own[half : half + few]).float() - x[half : half + few]).abs().mean()

@@ -283,9 +283,14 @@ class Trainer:
             for s, handler in handlers.items():
                 signal.signal(s, handler)
         self.save_checkpoint()
-        if self.progress < 1:
+        finished = self.progress >= 1
+        if finished:
+            self._evaluate()
+        if self.processes > 1:  # together: one that ends while others talk takes them down
+            dist.barrier()
+            dist.destroy_process_group()
+        if not finished:
             raise KeyboardInterrupt
-        self._evaluate()
 
     def _agree(self, elapsed: float, stop: bool) -> tuple[float, bool]:
         """What all processes go by: the first one's seconds, and whether any was asked to stop."""
