@@ -42,6 +42,7 @@ def main() -> None:
             ]  # fmt: skip
         times: dict[str, list[float]] = {name: [] for name in commands}
         environment = os.environ | {"ZENITH_ISA": options.isa}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled already
         for repetition in range(options.repeat + 1):
             for name, command in commands.items():
                 start = time.perf_counter()
