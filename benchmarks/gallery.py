@@ -16,6 +16,7 @@ from PIL import Image
 from skimage import data
 
 import zenith_ae
+from zenith_ae.images import to_8_bits
 from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training import degradations
 from zenith_ae.weights import available_weights
@@ -108,7 +109,7 @@ def denoised(scene: Scene, number: int, model: zenith_ae.Denoiser) -> list[str]:
     clean, (y, x) = original(scene.name, scene.y, scene.x)
     planes = clean[None].astype(np.float32) / 255
     noisy = scene.noise(planes if planes.ndim == 4 else planes[..., None], np.random.default_rng(number))[0]
-    noisy = to_uint8(noisy.reshape(clean.shape))
+    noisy = to_8_bits(noisy.reshape(clean.shape))
     level = float(model.estimate_sigma(noisy).mean())
     result = model(noisy)
     file = f"{number:02}-{scene.name}.webp"
@@ -158,10 +159,6 @@ def save(file: str, pieces: list[Image.Image]) -> None:
     for i, piece in enumerate(pieces):
         row.paste(piece, (i * (width + GAP), 0))
     row.save(FOLDER / file, quality=86, method=6)
-
-
-def to_uint8(picture: np.ndarray) -> np.ndarray:
-    return np.clip(np.round(picture * 255), 0, 255).astype(np.uint8)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 from skimage import data
 
+from zenith_ae.images import to_8_bits
 from zenith_ae.training import degradations
 
 FOLDER = Path(__file__).parents[1] / "examples"
@@ -25,18 +26,14 @@ def main() -> None:
     noisy, _ = degradations.poisson_gaussian(
         cat, np.random.default_rng(1), gain=0.012, read=0.012, balance=(1.6, 1.0, 1.8)
     )
-    Image.fromarray(to_uint8(noisy[0])).save(FOLDER / "cat.png", optimize=True)
-    Image.fromarray(to_uint8(cat[0])).save(FOLDER / "cat.clean.png", optimize=True)
+    Image.fromarray(to_8_bits(noisy[0])).save(FOLDER / "cat.png", optimize=True)
+    Image.fromarray(to_8_bits(cat[0])).save(FOLDER / "cat.clean.png", optimize=True)
 
     coffee = data.coffee()[None].astype(np.float32) / 255
     noisy, _ = degradations.camera(
         coffee, np.random.default_rng(2), strength=14 / 255, luma_blur=0.4, chroma_blur=0.8, saturation=0.4
     )
-    Image.fromarray(to_uint8(noisy[0])).save(FOLDER / "coffee.jpg", quality=92, subsampling=0)
-
-
-def to_uint8(picture: np.ndarray) -> np.ndarray:
-    return np.clip(np.round(picture * 255), 0, 255).astype(np.uint8)
+    Image.fromarray(to_8_bits(noisy[0])).save(FOLDER / "coffee.jpg", quality=92, subsampling=0)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ..errors import OutputError
-from ..files import atomic_writer
+from ..image_writing import write_picture
+from ..images import from_pil, to_8_bits
 
 __all__ = ["ContactSheet"]
 
@@ -52,9 +52,7 @@ class ContactSheet:
 
     def __init__(self, path: str | Path, count: int = 8, case: str | None = None) -> None:
         self.path, self.count, self.case = Path(path), count, case
-        suffix = self.path.suffix.lower()
-        self.format = {".png": "PNG", ".webp": "WEBP", ".jpg": "JPEG", ".jpeg": "JPEG"}.get(suffix)
-        if self.format is None:
+        if self.path.suffix.lower() not in (".png", ".webp", ".jpg", ".jpeg"):
             raise OutputError(f"{path}: a contact sheet is a .png, .webp or .jpg file")
         if self.path.exists():
             raise OutputError(f"{path}: exists; remove it or choose another name")
@@ -93,13 +91,10 @@ class ContactSheet:
             draw.text((GAP, top), place.caption, fill="black", font=font)
             *_, result, original = place.views
             for k, view in enumerate((*place.views, 0.5 + GAIN * (result - original))):
-                pixels = np.round(np.clip(view, 0, 1) * 255).astype(np.uint8)
+                pixels = to_8_bits(view.astype(np.float32))
                 large = Image.fromarray(pixels.repeat(ZOOM, axis=0).repeat(ZOOM, axis=1))
                 sheet.paste(large, (GAP + k * (cell + GAP), top + CAPTION))
-        data = io.BytesIO()
-        sheet.save(data, self.format, quality=90)
-        with atomic_writer(self.path) as file:
-            file.write(data.getvalue())
+        write_picture(from_pil(sheet), self.path, quality=90)
 
 
 def _worst_place(error: NDArray) -> tuple[int, int, float]:
