@@ -177,7 +177,7 @@ def denoising(session: Session) -> tuple[Read, Compute, Write]:
 
 @cli.command(context_settings=CONTEXT, short_help="Encode pictures to latents.")
 @common("zenith-taef2-lite", "the latents")
-@click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp16", show_default=True,
+@click.option("--dtype", type=click.Choice(["fp16", "fp32", "uint8"]), default="fp16", show_default=True,
               help="Number format in the file.")  # fmt: skip
 def encode(**options: Any) -> int:
     """Encode pictures to latents: photo.jpg becomes photo.latent.safetensors.
@@ -267,7 +267,7 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
 @cli.command(context_settings=CONTEXT, short_help="Encode and decode pictures, print PSNR and SSIM.")
 @common("zenith-taef2-lite", "the decoded picture(s)")
 @writing
-@click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp16", show_default=True,
+@click.option("--dtype", type=click.Choice(["fp16", "fp32", "uint8"]), default="fp16", show_default=True,
               help="Number format of the latents in between.")  # fmt: skip
 def roundtrip(**options: Any) -> int:
     """Encode and decode pictures; write the result and print how close it is.
@@ -283,19 +283,17 @@ def roundtrip(**options: Any) -> int:
     session = Session(picture_kind("roundtrip", options), options)
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
-        import numpy as np
-
         from zenith_ae.batches import to_rgb
+        from zenith_ae.latents import as_stored
         from zenith_ae.metrics import psnr, ssim
 
         model = session.load(options["model"])
         z = model.encode(picture, options["tile"])
-        if options["dtype"] == "fp16":
-            z = z.astype(np.float16).astype(np.float32)
+        z = as_stored(z, options["dtype"])
         pixels = picture.pixels[None]
         result = model.decode_like(z, pixels, picture.layout, options["tile"])
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
-        bits = 16 if options["dtype"] == "fp16" else 32
+        bits = {"fp16": 16, "fp32": 32, "uint8": 8}[options["dtype"]]
         scores = {
             "psnr": round(min(psnr(before, after), 999.0), 3),
             "ssim": round(ssim(before, after), 5),

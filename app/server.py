@@ -260,7 +260,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         responses=_ERRORS | {200: {"content": {LATENTS: {}}, "description": "a latent file"}},
     )  # fmt: skip
     async def encode(
-        request: Request, model: Model = "zenith-taef2-lite", dtype: Literal["fp16", "fp32"] = "fp16"
+        request: Request, model: Model = "zenith-taef2-lite", dtype: Literal["fp16", "fp32", "uint8"] = "fp16"
     ) -> Response:
         """A picture in, a latent file out: safetensors with the tensor `latents` (1, C, H/8, W/8)."""
 

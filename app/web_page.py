@@ -21,6 +21,7 @@ import gradio as gr
 
 from zenith_ae import __version__
 from zenith_ae.images import READABLE_SUFFIXES
+from zenith_ae.latents import DTYPES
 
 from .web_jobs import BatchState, Result, Workshop, shipped_models
 
@@ -328,8 +329,8 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             _examples(workshop, examples, file, "Or try one of these")
             model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model",
                                 info="For pictures. A latent file names its own model.")  # fmt: skip
-            dtype = gr.Radio([("16 bit", "fp16"), ("32 bit", "fp32")], value="fp16", label="Numbers",
-                             info="16 bit halves the file and looks the same.")  # fmt: skip
+            dtype = gr.Radio([("8 bit", "uint8"), ("16 bit", "fp16"), ("32 bit", "fp32")], value="fp16",
+                             label="Numbers", info="8 bit is a quarter of 32, and close.")  # fmt: skip
             go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go")
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("A picture becomes latents and comes back",
@@ -589,7 +590,7 @@ def _endpoints(workshop: Workshop) -> None:
             gr.Number(value, minimum=0, maximum=1, label=f"{name}, 0 to 1")
             for name, value in _shares(1, 1, 1, 0).items()
         ]
-        dtype = gr.Radio(["fp16", "fp32"], value="fp16", label="number format of the latents")
+        dtype = gr.Radio(list(DTYPES), value="fp16", label="number format of the latents")
         file, facts = gr.File(label="result"), gr.JSON(label="facts")
         second = gr.File(label="latents")
         trigger = gr.Button()

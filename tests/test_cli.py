@@ -396,7 +396,7 @@ def test_strength_and_automatic_level(here, sigma_denoiser, capsys):
 
 
 @pytest.mark.parametrize("size", [(1, 1), (5, 17), (8, 8), (33, 9)])
-@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("dtype", ["fp16", "fp32", "uint8"])
 def test_decode_restores_exactly_the_size(here, ae, size, dtype):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (size[1], size[0], 3), np.uint8)

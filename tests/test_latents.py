@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load, load_file, save
 
 from zenith_ae.errors import LatentError, OutputError
 from zenith_ae.latents import (
+    DTYPES,
     LatentFile,
+    as_stored,
     check_latents,
     encode_latents,
     latent_metadata,
@@ -40,6 +42,33 @@ def test_writing_and_reading_keeps_values_and_facts(tmp_path, dtype, tolerance):
     assert stored.shape == (1, 4, 3, 5)
 
 
+def test_eight_bits_keep_each_channel_within_half_a_step_and_say_how_to_read_them(tmp_path):
+    file = a_file((2, 4, 6, 5))
+    file.latents[:, 1] *= 1000
+    file.latents[:, 2] = 0.25  # a channel of one value
+    path = tmp_path / "a.latent.safetensors"
+    write_latents(path, file, "uint8")
+    again = read_latents(path).latents
+    span = np.ptp(file.latents, axis=(0, 2, 3))[:, None, None]
+    assert (np.abs(again - file.latents) <= span / 255 * 0.5001 + 1e-6).all()
+    assert np.array_equal(again, as_stored(file.latents, "uint8"))
+    stored = load_file(path)
+    assert stored["latents"].dtype == np.uint8
+    by_hand = stored["low"][:, None, None] + stored["step"][:, None, None] * stored["latents"]
+    np.testing.assert_allclose(by_hand, again, rtol=1e-6)
+    assert latent_metadata(path.read_bytes())["format_version"] == "2"
+    assert len(encode_latents(file, "uint8")) < len(encode_latents(file, "fp16"))
+
+
+@pytest.mark.parametrize("missing", ["low", "step"])
+def test_eight_bits_without_their_meaning_are_a_latent_error(missing):
+    data = encode_latents(a_file(), "uint8")
+    tensors = load(data)
+    del tensors[missing]
+    with pytest.raises(LatentError, match="damaged"):
+        parse_latents(save(tensors, latent_metadata(data)), "x")
+
+
 def test_metadata_is_found_in_the_first_bytes():
     data = encode_latents(a_file())
     assert latent_metadata(data)["format"] == "zenith-ae-latent"
@@ -52,8 +81,9 @@ def test_random_bytes_are_a_latent_error(data):
         parse_latents(data)
 
 
-def test_every_truncation_is_a_latent_error():
-    data = encode_latents(a_file())
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_truncation_is_a_latent_error(dtype):
+    data = encode_latents(a_file(), dtype)
     for length in range(len(data)):
         with pytest.raises(LatentError):
             parse_latents(data[:length], "x")
@@ -72,7 +102,7 @@ def with_metadata(**changes):
     ("changes", "words"),
     [
         ({"format": "other"}, "not a latent file"),
-        ({"format_version": "2"}, "newer"),
+        ({"format_version": "3"}, "newer"),
         ({"height": "x"}, "damaged"),
         ({"height": "0"}, "damaged"),
         ({"width": "-3"}, "damaged"),

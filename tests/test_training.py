@@ -16,10 +16,10 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from zenith_ae.errors import WeightsError, ZenithError  # noqa: E402
+from zenith_ae.errors import ConfigError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
-from zenith_ae.models.spec import Linear, ModelConfig, PixelShuffle, PixelUnshuffle, ZenithBlock  # noqa: E402
-from zenith_ae.training import distill, restore  # noqa: E402
+from zenith_ae.models.spec import Clamp, Linear, ModelConfig, PixelShuffle, PixelUnshuffle, ZenithBlock  # noqa: E402
+from zenith_ae.training import autoencode, distill, restore  # noqa: E402
 from zenith_ae.training.cli import train as command  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
@@ -223,7 +223,7 @@ def test_teacher_latents_are_those_of_whole_pictures_and_are_kept(
     x = torch.tensor(pool.images[3]).permute(2, 0, 1)[None].float() / 255
     wanted = distill.teacher_part(weights, "encoder")(x)[0].permute(1, 2, 0).numpy()
     np.testing.assert_allclose(latents[3], wanted, atol=2e-3)
-    monkeypatch.setattr(distill, "teacher_part", None)  # a second encoding would fail now
+    monkeypatch.setattr(distill, "create", None)  # a second encoding would fail now
     again = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
     assert all(np.array_equal(a, b) for a, b in zip(latents, again, strict=True))
 
@@ -258,6 +258,72 @@ def test_distillation_learns_the_teachers_space(photos, teacher, tmp_path) -> No
     assert np.mean(errors[-10:]) < 0.4 * np.mean(errors[:5])
     assert np.mean(log(out, "pair")[-10:]) < np.mean(log(out, "pair")[:5])
     assert load_weights(path).metadata["teacher"] == "teacher"
+
+
+@pytest.fixture
+def bounded() -> ModelConfig:
+    return ModelConfig(
+        "bounded",
+        "autoencoder",
+        {
+            "encoder": (PixelUnshuffle(8), Linear(192, 16), Linear(16, 4), Clamp()),
+            "decoder": (Linear(4, 32), ZenithBlock(32, 16), Linear(32, 192), PixelShuffle(8)),
+        },
+        4,
+    )
+
+
+@pytest.mark.parametrize("loss", ["l1", "psnr"])
+def test_autoencoder_of_its_own_learns_pictures_and_tame_latents(photos, bounded, tmp_path, loss) -> None:
+    path = autoencode.train_autoencoder(
+        bounded, [str(photos)], steps(tmp_path, 200, lr=2e-2), loss=loss, detail_weight=0.05
+    )
+    errors = log(tmp_path, "l1")
+    assert np.mean(errors[-10:]) < 0.6 * np.mean(errors[:5])
+    assert np.mean(log(tmp_path, "moments")[-10:]) < np.mean(log(tmp_path, "moments")[:5])
+    (whole,), (rounded,) = log(tmp_path, "psnr"), log(tmp_path, "psnr_8bit")
+    assert whole - 0.2 < rounded < whole + 0.1
+    assert load_weights(path).config == bounded
+
+
+def test_autoencoder_with_unbounded_latents_is_refused(photos, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="bounded"):
+        autoencode.train_autoencoder(zoo.build("zenith-taesd-nano"), [str(photos)], steps(tmp_path, 1))
+
+
+def test_a_model_starts_from_what_fits_of_another(photos, bounded, tmp_path, capsys) -> None:
+    path = autoencode.train_autoencoder(bounded, [str(photos)], steps(tmp_path / "a", 1))
+    parts = bounded.parts
+    wider = ModelConfig(
+        "wider",
+        "autoencoder",
+        {
+            "encoder": (*parts["encoder"][:2], Linear(16, 6), Clamp()),
+            "decoder": (Linear(6, 32), *parts["decoder"][1:]),
+        },
+        6,
+    )
+    model = restore.build_modules(wider)
+    fresh = {name: value.clone() for name, value in model.state_dict().items()}
+    restore.load_into(model, path)
+    assert "11 of 14 tensors fit" in capsys.readouterr().err
+    stored = load_weights(path).tensors
+    for name, value in model.state_dict().items():
+        new = name in ("encoder.2.weight", "encoder.2.bias", "decoder.0.weight")
+        wanted = fresh[name] if new else torch.from_numpy(stored[name])
+        torch.testing.assert_close(value, wanted, rtol=0, atol=0)
+    with pytest.raises(WeightsError, match="architecture"):
+        restore.load_into(restore.build_modules(zoo.build("zenith-taesd-nano")), path)
+
+
+def test_deblurring_is_told_the_noise_and_measured_on_blur_and_on_sharp_pictures(
+    photos, denoiser, tmp_path
+) -> None:
+    soft = Mixture(gaussian=0, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=1, noiseless=1)
+    restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 3), soft)
+    for name in ("psnr", "soft_gain", "psnr_sharp"):
+        assert len(log(tmp_path, name)) == 1
+    assert log(tmp_path, "psnr_sharp")[0] > 20
 
 
 def test_detail_tells_how_much_there_is_but_not_where() -> None:

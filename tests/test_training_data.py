@@ -321,13 +321,26 @@ def test_blur_is_the_named_filter_and_keeps_brightness() -> None:
     box, _ = degradations.blur(impulse, rng())
     np.testing.assert_allclose(box[0, 15:18, 15:18], 1 / 9, rtol=1e-6)
     assert box.sum() == pytest.approx(3, rel=1e-5)
-    spread, _ = degradations.blur(impulse, rng(), 1.2)
+    spread, _ = degradations.blur(impulse, rng(), "gaussian", 1.2)
     offset = np.arange(33) - 16
     assert (spread[0, ..., 0].sum(axis=0) * offset**2).sum() == pytest.approx(1.2**2, rel=0.05)
+    for radius in (0.3, 1.0, 2.7):
+        disc, _ = degradations.blur(impulse, rng(), "disc", radius)
+        assert disc.sum() == pytest.approx(3, rel=1e-5)
+        np.testing.assert_array_equal(disc, disc[:, ::-1])
+        np.testing.assert_allclose(disc, disc.transpose(0, 2, 1, 3), atol=1e-7)
+        distance = np.hypot(offset[:, None], offset)
+        assert disc[0, distance > radius + 0.8].max() == 0
+        # A point of a disc of area pi r^2 holds 1 / (pi r^2), if its pixel lies inside whole.
+        if radius > 1:
+            np.testing.assert_allclose(disc[0, distance < radius - 0.8], 1 / np.pi / radius**2, rtol=0.02)
     flat = np.full((1, 16, 16, 3), 0.5, np.float32)
-    noisy, sigma = degradations.blur(flat, rng(), None, 0.05)
+    noisy, sigma = degradations.blur(flat, rng(), noise=0.05)
     assert (noisy - flat).std() == pytest.approx(0.05, rel=0.1)
-    assert sigma.mean() == pytest.approx(0.05, rel=0.1)
+    assert (sigma == np.float32(0.05)).all()
+    stored, sigma = degradations.blur(smooth(1), rng(), stored=True)
+    assert (sigma == 0).all()
+    np.testing.assert_allclose(stored * 255, np.round(stored * 255), atol=1e-4)
 
 
 def test_jpeg_hurts_more_at_lower_quality_and_moves_its_grid() -> None:
@@ -403,8 +416,12 @@ def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> 
     assert np.isfinite(degraded).all()
     rms = np.sqrt(((degraded - clean) ** 2).mean(axis=(1, 2, 3)))
     told = np.sqrt((sigma.astype(float) ** 2).mean(axis=(1, 2)))
-    np.testing.assert_allclose(told, rms, rtol=0.12)
-    if kind != "gaussian" and kind != "blur":
+    if kind == "blur":  # told the noise alone
+        assert (told <= only.blur_noise[1]).all()
+        assert (told < rms).all()
+    else:
+        np.testing.assert_allclose(told, rms, rtol=0.12)
+    if kind != "gaussian":
         assert degraded.min() >= 0
         assert degraded.max() <= 1
     if kind == "camera":
@@ -509,6 +526,29 @@ def test_outputs_are_clipped_and_the_network_sees_unclipped_noise_of_the_seed(tm
         np.testing.assert_allclose(seen[2 * index][1], 1 + 0.2 * noise, atol=1e-6)
 
 
+def test_other_harm_is_what_its_name_says_and_measured_at_the_estimated_level(tmp_path: Path) -> None:
+    save(textured(64, 64), tmp_path / "a.png")
+    seen = []
+
+    def model(image: np.ndarray, sigma: object = "auto") -> np.ndarray:
+        seen.append((sigma, image))
+        return image
+
+    result = evaluate_model(model, tmp_path, degradations=["shot", "box", "none"])
+    assert list(result["mean"]) == ["5 % shot noise, auto", "3x3 box blur, auto", "clean, auto"]
+    assert {sigma for sigma, _ in seen} == {"auto"}
+    (_, shot), (_, box), (_, clean) = seen
+    np.testing.assert_array_equal((clean * 255).round(), textured(64, 64))
+    assert 0.03 < (shot != clean).any(axis=2).mean() < 0.07
+    mean = sum(clean[1 + y : 63 + y, 1 + x : 63 + x] for y in (-1, 0, 1) for x in (-1, 0, 1)) / 9
+    np.testing.assert_allclose(box[1:63, 1:63], mean, atol=0.51 / 255)
+    scores = result["mean"]["3x3 box blur, auto"]
+    assert scores["mse"] == scores["input_mse"] == pytest.approx(10 ** (-scores["psnr"] / 10))
+    assert "1.00" in format_table(result)
+    with pytest.raises(ValueError, match="rain"):
+        evaluate_model(model, tmp_path, degradations=["rain"])
+
+
 def test_limit_skipped_files_and_table(grey: Path) -> None:
     (grey / "aa.png").write_bytes(b"broken")
     result = evaluate_model(shifted_by(0), grey, sigmas=[15, 50])
@@ -528,8 +568,8 @@ def test_a_model_without_estimator_is_measured_at_told_levels_only(grey: Path) -
             assert sigma != "auto"
             return image
 
-    result = evaluate_model(Told(), grey, sigmas=[15])
-    assert list(result["mean"]) == ["sigma 15"]
+    result = evaluate_model(Told(), grey, sigmas=[15], degradations=["gaussian", "box"])
+    assert list(result["mean"]) == ["sigma 15", "3x3 box blur"]
     assert result["model"] == "told"
 
 

@@ -108,6 +108,15 @@ def zenith_taesd_lite(name: str, latent_channels: int) -> ModelConfig:
     )  # fmt: skip
 
 
+def zenith_4ch_lite(name: str, latent_channels: int) -> ModelConfig:
+    """Lite with bounded latents of its own, which 8 bits hold: for compact storage."""
+    parts = zenith_taesd_lite(name, latent_channels).parts
+    return ModelConfig(
+        name, "autoencoder", {"encoder": (*parts["encoder"], Clamp()), "decoder": parts["decoder"]},
+        latent_channels, "Lite with bounded latents of its own, for compact storage",
+    )  # fmt: skip
+
+
 def zenith_taesd_nano(name: str, latent_channels: int) -> ModelConfig:
     """Everything at 1/8 resolution: live previews."""
     z = latent_channels
@@ -207,6 +216,7 @@ ARCHITECTURES = {
     "taef2": (lambda name, z: vanilla_taesd(name, z, pool=True), 32),
     "zenith-taesd": (zenith_taesd, 4),
     "zenith-taesd-lite": (zenith_taesd_lite, 4),
+    "zenith-4ch-lite": (zenith_4ch_lite, 4),
     "zenith-taesd-nano": (zenith_taesd_nano, 4),
     "zenith-taesd-spectral": (zenith_taesd_spectral, 4),
     "zenith-denoise": (zenith_denoise, 0),

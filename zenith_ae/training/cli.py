@@ -1,4 +1,4 @@
-"""``zenith-ae train denoise|distill`` and ``zenith-ae evaluate``."""
+"""``zenith-ae train denoise|distill|autoencode`` and ``zenith-ae evaluate``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _finish(weights: Path) -> None:
 
 @click.group()
 def train() -> None:
-    """Train models of your own: denoisers, or students of a TAESD-family teacher."""
+    """Train models of your own: denoisers, and autoencoders with or without a teacher."""
 
 
 @train.command()
@@ -103,7 +103,14 @@ def train() -> None:
     show_default=True,
     help="Absolute error, or the logarithm of the squared one: for the end of a training.",
 )
-def denoise(model: str, name: str | None, only: str | None, loss: str, **options: Any) -> None:
+@click.option(
+    "--task",
+    type=click.Choice(["noise", "blur"]),
+    default="noise",
+    show_default=True,
+    help="What the pictures suffer from.",
+)
+def denoise(model: str, name: str | None, only: str | None, loss: str, task: str, **options: Any) -> None:
     """Train a restoration model on clean pictures.
 
     \b
@@ -111,10 +118,11 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, **options
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
     config = _config(8, options)
+    from .degradations import MIXTURES
     from .restore import train_restoration
 
     path = train_restoration(
-        zoo.build(model, name=name), list(options["data"]), config,
+        zoo.build(model, name=name), list(options["data"]), config, MIXTURES[task],
         init=options["init"], resume=not options["fresh"], only=only,
         loss=loss,
     )  # fmt: skip
@@ -184,6 +192,52 @@ def distill(
     _finish(path)
 
 
+@train.command()
+@_schedule
+@click.option("--model", default="zenith-4ch-lite", show_default=True,
+              help="Architecture, one with bounded latents.")  # fmt: skip
+@click.option(
+    "--latent-channels", type=click.IntRange(1), help="Channels of the latents [default: the architecture's]."
+)
+@click.option("--name", help="Name of the result [default: the architecture's].")
+@click.option(
+    "--loss",
+    type=click.Choice(["l1", "psnr"]),
+    default="l1",
+    show_default=True,
+    help="Absolute error, or the logarithm of the squared one: for the end of a training.",
+)
+@click.option(
+    "--detail-weight",
+    type=float,
+    default=0.1,
+    show_default=True,
+    help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
+)
+def autoencode(
+    model: str,
+    latent_channels: int | None,
+    name: str | None,
+    loss: str,
+    detail_weight: float,
+    **options: Any,
+) -> None:
+    """Train an autoencoder in a latent space of its own.
+
+    \b
+    Example:
+      zenith-ae train autoencode --data photos/ --init zenith-taef2-lite --minutes 60 -o runs/4ch
+    """
+    config = _config(8, options)
+    from .autoencode import train_autoencoder
+
+    path = train_autoencoder(
+        zoo.build(model, latent_channels, name), list(options["data"]), config,
+        init=options["init"], resume=not options["fresh"], loss=loss, detail_weight=detail_weight,
+    )  # fmt: skip
+    _finish(path)
+
+
 @click.command()
 @click.argument("model", metavar="NAME|FILE")
 @click.argument("source", type=click.Path(exists=True))
@@ -195,6 +249,16 @@ def distill(
     default=(15, 25, 50),
     show_default=True,
     help="Level of the noise added, of 255; may be given several times.",
+)
+@click.option(
+    "--degrade",
+    "degradations",
+    multiple=True,
+    type=click.Choice(["gaussian", "shot", "box", "none"]),
+    default=("gaussian",),
+    show_default=True,
+    help="What a denoiser is given: noise of each --sigma, 5 % shot noise, a 3x3 box blur, or the clean "
+    "picture; may be given several times.",
 )
 @click.option(
     "--reference",
@@ -226,6 +290,7 @@ def evaluate(
     model: str,
     source: str,
     sigmas: tuple[float, ...],
+    degradations: tuple[str, ...],
     reference: str | None,
     other: str | None,
     seed: int,
@@ -262,7 +327,7 @@ def evaluate(
     places = None if sheet is None else ContactSheet(sheet, worst, case)
     result = evaluate_model(
         load(model, threads=threads), source, sigmas=sigmas, seed=seed, limit=limit,
-        reference=reference, other=second, progress=progress, observe=places,
+        degradations=degradations, reference=reference, other=second, progress=progress, observe=places,
     )  # fmt: skip
     if places is not None:
         places.save()

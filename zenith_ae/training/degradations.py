@@ -2,9 +2,9 @@
 
 Every function takes clean pictures, float32 (N, H, W, 3) sRGB in [0, 1], and a generator, and
 returns ``(degraded, sigma)``: float32 (N, H, W, 3) and (N, H, W). ``sigma`` is a standard
-deviation in units of [0, 1]: exact for Gaussian noise, elsewhere the local root mean square of
-what was done to the picture (`local_rms`). Gaussian noise is not clipped, as is usual for
-CBSD68; degradations that imitate a file are.
+deviation in units of [0, 1]: exact for Gaussian noise, that on a blurred picture too, elsewhere
+the local root mean square of what was done to the picture (`local_rms`). Gaussian noise is not
+clipped, as is usual for CBSD68; degradations that imitate a file are.
 
 The camera model adds the *noise* of a sensor after the linear steps of its pipeline (white
 balance, mosaic, colour matrix, noise reduction), not the pipeline's blur: the clean picture
@@ -23,6 +23,7 @@ from PIL import Image
 from ..batches import LUMA
 
 __all__ = [
+    "MIXTURES",
     "Mixture",
     "blur",
     "camera",
@@ -148,14 +149,35 @@ def salt_and_pepper(
 
 
 def blur(
-    clean: np.ndarray, rng: np.random.Generator, radius: float | None = None, noise: float = 0.0
+    clean: np.ndarray,
+    rng: np.random.Generator,
+    shape: str = "box",
+    radius: float = 1.0,
+    noise: float = 0.0,
+    stored: bool = False,
 ) -> Pair:
-    """Blur with a Gaussian of standard deviation ``radius`` (None: the 3x3 box), then noise."""
-    kernel = np.full(3, 1 / 3, np.float32) if radius is None else _gaussian_kernel(radius)
-    degraded = _separable(clean, kernel)
+    """A soft picture with white noise on top; the level is the noise's alone.
+
+    Parameters
+    ----------
+    shape
+        "box" (the mean of 3x3 pixels), "gaussian" (of standard deviation ``radius``) or "disc" (of
+        this radius, as a lens out of focus draws a point).
+    noise
+        Standard deviation of the noise.
+    stored
+        Clip and round to 8 bits, like a file.
+    """
+    if shape == "disc":
+        degraded = _convolve(clean, _disc(radius))
+    else:
+        kernel = np.full(3, 1 / 3, np.float32) if shape == "box" else _gaussian_kernel(radius)
+        degraded = _separable(clean, kernel)
     if noise:
         degraded = degraded + np.float32(noise) * rng.standard_normal(clean.shape, dtype=np.float32)
-    return degraded, local_rms(degraded - clean)
+    if stored:
+        degraded = np.round(np.clip(degraded, 0, 1) * 255) / np.float32(255)
+    return degraded, np.full(clean.shape[:3], noise, np.float32)
 
 
 def jpeg(clean: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool = True) -> Pair:
@@ -293,6 +315,27 @@ def _gaussian_kernel(radius: float) -> np.ndarray:
     return (taps / taps.sum()).astype(np.float32)
 
 
+def _disc(radius: float) -> np.ndarray:
+    """A disc that covers its border pixels in part, with sum 1."""
+    half, fine = max(1, int(np.ceil(radius - 0.5))), 16
+    position = (np.arange((2 * half + 1) * fine) + 0.5) / fine - half - 0.5
+    inside = position[:, None] ** 2 + position**2 <= radius**2
+    kernel = inside.reshape(2 * half + 1, fine, 2 * half + 1, fine).mean(axis=(1, 3))
+    return (kernel / kernel.sum()).astype(np.float32)
+
+
+def _convolve(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """Convolve (N, H, W, C) with a small symmetric square kernel, reflecting at borders."""
+    half = len(kernel) // 2
+    height, width = x.shape[1:3]
+    padded = np.pad(x, [(0, 0), (half, half), (half, half), (0, 0)], mode="reflect")
+    result = np.zeros_like(x)
+    for (row, column), tap in np.ndenumerate(kernel):
+        if tap:
+            result += tap * padded[:, row : row + height, column : column + width]
+    return result
+
+
 def _separable(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     """Convolve the rows and columns of (N, H, W, C) with a symmetric kernel, reflecting at borders."""
     half = len(kernel) // 2
@@ -317,11 +360,11 @@ class Mixture:
     or log-uniform where named so. Strengths are in units of [0, 1].
     """
 
-    gaussian: float = 0.66
+    gaussian: float = 0.69
     camera: float = 0.22
     poisson_gaussian: float = 0.05
     salt_and_pepper: float = 0.04
-    blur: float = 0.03
+    blur: float = 0.0
     jpeg: float = 0.0
 
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
@@ -335,8 +378,9 @@ class Mixture:
     photon_gain: Range = (5e-4, 3e-2)  # log-uniform
     read_noise: Range = (5e-4, 1.5e-2)  # log-uniform
     shot_fraction: Range = (0.005, 0.1)
-    blur_radius: Range = (0.4, 1.2)
-    blur_noise: Range = (0.0, 5 / 255)
+    blur_radius: Range = (0.4, 1.6)  # of Gaussian blur; a disc's radius is 1.4 times as large
+    blur_noise: Range = (0.0, 10 / 255)
+    noiseless: float = 0.5  # share of the blurred pictures with no more noise than rounding makes
     quality: tuple[int, int] = (60, 95)
 
     KINDS = ("gaussian", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg")
@@ -396,7 +440,7 @@ class Mixture:
                 degraded[k : k + 1], sigma[k : k + 1] = one[kind](clean[k : k + 1], rng)
         for k in map(int, grey):  # black-and-white photographs: what happened to green happened to all
             degraded[k] = degraded[k, ..., 1:2]
-            if kinds[k] != "gaussian":
+            if kinds[k] not in ("gaussian", "blur"):
                 sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
         return degraded, clean, sigma, np.array([kind == "gaussian" for kind in kinds])
 
@@ -438,14 +482,27 @@ class Mixture:
         return salt_and_pepper(clean, rng, rng.uniform(*self.shot_fraction), rng.random() < 0.5)
 
     def _blur(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
-        radius = rng.uniform(*self.blur_radius) if rng.random() < 0.5 else None
-        return blur(clean, rng, radius, rng.uniform(*self.blur_noise))
+        shape = str(rng.choice(("box", "gaussian", "disc")))
+        radius = rng.uniform(*self.blur_radius) * (1.4 if shape == "disc" else 1)
+        noise = 0.0 if rng.random() < self.noiseless else rng.uniform(*self.blur_noise)
+        return blur(clean, rng, shape, radius, noise, stored=True)
 
     def _jpeg(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         return jpeg(clean, rng, self._quality(rng), subsample=bool(rng.integers(2)))
 
     def _quality(self, rng: np.random.Generator) -> int:
         return int(rng.integers(self.quality[0], self.quality[1] + 1))
+
+
+#: For each task the mixture of its training: noise of all kinds; softness, with a little noise, and
+#: pictures that are sharp, which must stay as they are.
+MIXTURES = {
+    "noise": Mixture(),
+    "blur": Mixture(
+        gaussian=0.12, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,
+        sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255),
+    ),
+}  # fmt: skip
 
 
 def _log_uniform(rng: np.random.Generator, bounds: Range) -> float:

@@ -5,7 +5,9 @@ Three tasks, whose protocols are part of the numbers:
 ``denoise``
     White Gaussian noise of each asked level on clean pictures. Picture i of the sorted names gets
     ``default_rng(seed + i)``; the noisy picture is neither clipped nor rounded before the network.
-    Each level is measured with the level told, and (where the model can) estimated.
+    Each level is measured with the level told, and (where the model can) estimated. Or other harm, at
+    the estimated level: 5 % of the pixels black or white ("shot"), the mean of 3x3 pixels, rounded
+    to 8 bits ("box"), none at all ("none": what the model does to a clean picture).
 ``pairs``
     Real noisy pictures beside their ground truth, denoised at the estimated level.
 ``roundtrip``
@@ -31,8 +33,10 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, ImageError
 from ..metrics import colour_cast, grid_steps, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
+from .degradations import blur, salt_and_pepper
 
 __all__ = [
+    "DEGRADATIONS",
     "AutoencoderLike",
     "DenoiserLike",
     "evaluate_model",
@@ -48,6 +52,8 @@ Progress = Callable[[int, int, str], None]
 Observer = Callable[[str, str, Floats, Floats, Floats], None]
 
 NOISY, CLEAN = "_real", "_mean"
+
+DEGRADATIONS = ("gaussian", "shot", "box", "none")
 
 
 class DenoiserLike(Protocol):
@@ -76,6 +82,7 @@ def evaluate_model(
     seed: int = 0,
     limit: int | None = None,
     *,
+    degradations: Sequence[str] = ("gaussian",),
     reference: Source | None = None,
     other: AutoencoderLike | None = None,
     progress: Progress | None = None,
@@ -92,6 +99,7 @@ def evaluate_model(
         "pairs" or "roundtrip".
     sigmas : noise levels of "denoise" in units of 0..255.
     seed : of the noise.
+    degradations : of "denoise", from `DEGRADATIONS`.
     limit : measure only the first pictures.
     reference : folder or pack of the ground truth with the same names (suffixes may differ).
     other : a second autoencoder, to exchange encoder and decoder with.
@@ -102,8 +110,8 @@ def evaluate_model(
     -------
     dict
         ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
-        ``mean`` (case -> psnr, ssim; for denoising also input_psnr, for a round trip sharpness, cast
-        and grid) and ``pictures`` (the same for
+        ``mean`` (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
+        input_mse and mse, for a round trip sharpness, cast and grid) and ``pictures`` (the same for
         each picture, with name, width and height). For a zenith_ae model also ``model`` and
         ``weights``, its hash; for "denoise" also ``seed``.
 
@@ -122,6 +130,9 @@ def evaluate_model(
         raise ValueError(f"task must be auto, denoise, pairs or roundtrip, got {task!r}")
     if codec != (task == "roundtrip"):
         raise ConfigError(f"{'an autoencoder' if codec else 'a denoiser'} cannot be measured by {task!r}")
+    unknown = sorted(set(degradations) - set(DEGRADATIONS))
+    if unknown:
+        raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
     if other is not None and not codec:
         raise ConfigError("only an autoencoder can be measured together with another model")
 
@@ -149,7 +160,7 @@ def evaluate_model(
             continue
         original = images[-1]
         if task == "denoise":
-            results = _denoise(model, original, sigmas, seed + index)  # type: ignore[arg-type]
+            results = _denoise(model, original, sigmas, seed + index, degradations)  # type: ignore[arg-type]
         elif task == "pairs":
             results = _pair(model, name, *images)  # type: ignore[arg-type]
         else:
@@ -221,7 +232,8 @@ Results = Iterator[tuple[str, Floats, Any]]
 def _scores(original: Floats, result: Floats, noisy: Floats | None) -> dict[str, float]:
     scores = {"psnr": psnr(result, original), "ssim": ssim(result, original)}
     if noisy is not None:
-        return {"input_psnr": psnr(noisy, original)} | scores
+        before, after = (float(np.square(x - original, dtype=np.float64).mean()) for x in (noisy, result))
+        return {"input_psnr": psnr(noisy, original)} | scores | {"input_mse": before, "mse": after}
     return scores | {
         "sharpness": sharpness(result, original),
         "cast": colour_cast(result, original),
@@ -233,13 +245,30 @@ def _can_estimate(model: Any) -> bool:
     return not hasattr(model, "config") or "estimator" in model.config.parts
 
 
-def _denoise(model: DenoiserLike, clean: Floats, sigmas: Sequence[float], seed: int) -> Results:
-    noise = np.random.default_rng(seed).standard_normal(clean.shape, dtype=np.float32)
-    for sigma in sigmas:
-        noisy = clean + noise * np.float32(sigma / 255)
-        yield f"sigma {sigma:g}", noisy, model(noisy, float(sigma))
-        if _can_estimate(model):
-            yield f"sigma {sigma:g}, auto", noisy, model(noisy, "auto")
+def _denoise(
+    model: DenoiserLike, clean: Floats, sigmas: Sequence[float], seed: int, degradations: Sequence[str]
+) -> Results:
+    can_estimate = _can_estimate(model)
+    for kind in degradations:
+        rng = np.random.default_rng(seed)
+        if kind == "gaussian":
+            noise = rng.standard_normal(clean.shape, dtype=np.float32)
+            for sigma in sigmas:
+                noisy = clean + noise * np.float32(sigma / 255)
+                yield f"sigma {sigma:g}", noisy, model(noisy, float(sigma))
+                if can_estimate:
+                    yield f"sigma {sigma:g}, auto", noisy, model(noisy, "auto")
+            continue
+        harmed = clean
+        if kind == "shot":
+            harmed = salt_and_pepper(clean[None], rng, 0.05)[0][0]
+        elif kind == "box":
+            harmed = blur(clean[None], rng, stored=True)[0][0]
+        case = {"shot": "5 % shot noise", "box": "3x3 box blur", "none": "clean"}[kind]
+        if can_estimate:
+            yield f"{case}, auto", harmed, model(harmed, "auto")
+        else:
+            yield case, harmed, model(harmed, 0.0)
 
 
 def _pair(model: DenoiserLike, name: str, noisy: Floats, clean: Floats) -> Results:
@@ -277,7 +306,7 @@ def format_table(result: dict[str, Any], pictures: bool = False) -> str:
     if result["task"] == "roundtrip":
         header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "cast", "grid")
     else:
-        header = ("", "input dB", "dB", "gain", "SSIM")
+        header = ("", "input dB", "dB", "gain", "SSIM", "error 1/")
     rows: list[tuple[str, ...]] = [header]
     if pictures:
         for picture in result["pictures"]:
@@ -300,7 +329,8 @@ def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
     out, similarity = f"{scores['psnr']:.2f}", f"{scores['ssim']:.4f}"
     if "input_psnr" in scores:
         before = scores["input_psnr"]
-        return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity
+        less = scores["input_mse"] / scores["mse"] if scores["mse"] else math.inf
+        return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity, f"{less:.2f}"
     return (label, out, similarity,
             f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}", f"{scores['grid']:.2f}")  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import lcm
@@ -14,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..engine.geometry import multiple
-from ..errors import ConfigError
+from ..errors import ConfigError, WeightsError
 from ..models.modules import build_module
 from ..models.spec import ModelConfig
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, random_crops
-from .degradations import Mixture
+from .degradations import Mixture, blur
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "train_restoration"]
@@ -34,9 +35,31 @@ def build_modules(config: ModelConfig) -> nn.ModuleDict:
 
 
 def load_into(model: nn.Module, path: str | Path) -> None:
-    """Warm start from a weights file of the same layout."""
+    """Warm start from a weights file: of each part, the tensors that have their place in the model.
+
+    So a model can start from one with other latents or with fewer blocks. What is new keeps its
+    fresh values; how much that is, goes to stderr.
+
+    Raises
+    ------
+    WeightsError
+        If less than half of the model's tensors are there.
+    """
     tensors = load_weights(path).tensors
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    state = model.state_dict()
+    fitting = {
+        name: torch.from_numpy(value)
+        for name, value in tensors.items()
+        if name in state and state[name].shape == value.shape
+    }
+    if 2 * len(fitting) < len(state):
+        raise WeightsError(
+            f"{path}: only {len(fitting)} of the model's {len(state)} tensors are there; "
+            "start from weights of its architecture"
+        )
+    if len(fitting) < len(state):
+        print(f"{path}: {len(fitting)} of {len(state)} tensors fit, the others start fresh", file=sys.stderr)
+    model.load_state_dict(state | fitting)
 
 
 def save_model(path: Path, config: ModelConfig, state: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -130,9 +153,33 @@ def _centre(picture: np.ndarray, size: int, unit: int) -> np.ndarray:
     return np.pad(middle, [(0, -h % unit), (0, -w % unit), (0, 0)], mode="reflect")
 
 
-def _validate(validation: ImagePool, seed: int, unit: int) -> Callable[[nn.Module], dict[str, float]]:
-    """PSNR of centre crops of the validation pictures: sigma 25, told and estimated; camera noise."""
+def _validate(
+    validation: ImagePool, seed: int, unit: int, soft: bool
+) -> Callable[[nn.Module], dict[str, float]]:
+    """PSNR of centre crops of the validation pictures: sigma 25, told and estimated; camera noise.
+
+    With ``soft`` instead: blurred by a 3x3 box, and left sharp; both at the estimated level.
+    """
     camera = Mixture(**({kind: 0.0 for kind in Mixture.KINDS} | {"camera": 1.0}))  # type: ignore[arg-type]
+
+    def evaluate_soft(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, nn.ModuleDict)
+        device = next(model.parameters()).device
+        scores: dict[str, list[float]] = {"psnr": [], "soft_gain": [], "psnr_sharp": []}
+        for i, picture in enumerate(validation.images):
+            centre = _centre(picture, 256, unit)[None].astype(np.float32) / 255
+            given = blur(centre, np.random.default_rng((seed, i)), stored=True)[0]
+            blurred, target = to_tensor(given, device), to_tensor(centre, device)
+            out = []
+            for x in (blurred, target):
+                plane = torch.zeros_like(x[:, :1])
+                if "estimator" in model:
+                    plane = upsample_sigma(model["estimator"](x).float(), x.shape[2:])
+                out.append(psnr(restored(model, x, plane), target))
+            scores["psnr"].append(out[0])
+            scores["soft_gain"].append(out[0] - psnr(blurred, target))
+            scores["psnr_sharp"].append(out[1])
+        return {name: float(np.mean(values)) for name, values in scores.items()}
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
@@ -167,7 +214,7 @@ def _validate(validation: ImagePool, seed: int, unit: int) -> Callable[[nn.Modul
     def restored(model: nn.ModuleDict, noisy: Tensor, plane: Tensor) -> Tensor:
         return noisy + model["denoiser"](torch.cat([noisy, plane], 1)).float()
 
-    return evaluate
+    return evaluate_soft if soft else evaluate
 
 
 def train_restoration(
@@ -211,14 +258,20 @@ def train_restoration(
         if only not in model:
             raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")
         model.requires_grad_(False)[only].requires_grad_(True)
-    recipe = RestoreRecipe(mixture or Mixture(), pool, train, loss_kind=loss)
+    mixture = mixture or Mixture()
+    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss)
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata)
 
     trainer = Trainer(
-        model, recipe.make_batch, recipe.loss, train, export, _validate(validation, train.seed, unit)
+        model,
+        recipe.make_batch,
+        recipe.loss,
+        train,
+        export,
+        _validate(validation, train.seed, unit, soft=mixture.blur > 0.5),
     )
     if resume:
         trainer.load_checkpoint()

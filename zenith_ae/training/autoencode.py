@@ -1,0 +1,153 @@
+"""Training of an autoencoder in a latent space of its own, end to end and with no teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError
+from ..metrics import sharpness
+from ..models.spec import Clamp, ModelConfig
+from .data import ImagePool, random_crops
+from .distill import FACTOR, detail
+from .restore import build_modules, load_into, save_model
+from .trainer import TrainConfig, Trainer, psnr, to_tensor
+
+__all__ = ["AutoencodeRecipe", "train_autoencoder"]
+
+
+def latent_limit(config: ModelConfig) -> float:
+    """Largest magnitude of a latent, from the Clamp that the encoder ends in.
+
+    Raises
+    ------
+    ConfigError
+        If the encoder does not end in one: its latents have no bound, and nothing to be stored in
+        8 bits by.
+    """
+    last = config.parts["encoder"][-1] if "encoder" in config.parts else None
+    if not isinstance(last, Clamp):
+        raise ConfigError(f"{config.name} has no bounded latents of its own; use `zenith-ae train distill`")
+    return last.limit
+
+
+@dataclass
+class AutoencodeRecipe:
+    """The loss of one step, for encoder and decoder together.
+
+    The mean absolute error of the round trip (or, ``loss_kind`` "psnr", the logarithm of each
+    crop's mean squared error, see `zenith_ae.training.restore`), the error in the amount of fine
+    `detail`, and a pull of each latent channel to mean 0 and variance 1, so that programs that work
+    on latents meet numbers of one size. The latents carry uniform noise as wide as a step of
+    8 bits, so that storing them so costs next to nothing.
+    """
+
+    pool: ImagePool
+    config: TrainConfig
+    channels: int
+    limit: float
+    loss_kind: str = "l1"
+    detail_weight: float = 0.1
+    moment_weight: float = 0.003
+
+    def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        config, side = self.config, self.config.crop // FACTOR
+        crops = random_crops(self.pool, rng, config.batch, config.crop, scale_probability=0.3)
+        return crops, rng.random((config.batch, side, side, self.channels), dtype=np.float32)
+
+    def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
+        assert isinstance(model, nn.ModuleDict)
+        x = to_tensor(batch[0], self.config.device)
+        z = model["encoder"](x.contiguous(memory_format=torch.channels_last)).float()
+        step = 2 * self.limit / 255
+        noise = (to_tensor(batch[1], self.config.device) - 0.5) * step
+        out = model["decoder"]((z + noise).contiguous(memory_format=torch.channels_last)).float()
+        error = out - x
+        absolute = error.abs().mean()
+        logs = {"l1": float(absolute.detach())}
+        loss = absolute
+        if self.loss_kind == "psnr":
+            loss = 0.01 * (error.square().mean(dim=(1, 2, 3)) + 1e-5).log().mean()
+        if self.detail_weight:
+            pairs = zip(detail(out), detail(x), strict=True)
+            lost = torch.stack([(a - b).abs().mean() for a, b in pairs]).sum()
+            loss = loss + self.detail_weight * lost
+            logs["detail"] = float(lost.detach())
+        mean, variance = z.mean(dim=(0, 2, 3)), z.var(dim=(0, 2, 3))
+        moments = (mean.square() + (variance - 1).square()).mean()
+        logs["moments"] = float(moments.detach())
+        return loss + self.moment_weight * moments, logs
+
+
+def _validate(pool: ImagePool, limit: float) -> Callable[[nn.Module], dict[str, float]]:
+    """Whole pictures: round trip, the same with latents of 8 bits, and how the latents lie."""
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, nn.ModuleDict)
+        device = next(model.parameters()).device
+        scores: dict[str, list[float]] = {"psnr": [], "psnr_8bit": [], "sharpness": [], "latent_std": []}
+        for picture in pool.images:
+            h, w = (n // FACTOR * FACTOR for n in picture.shape[:2])
+            x = to_tensor(picture[None, :h, :w], device)
+            z = model["encoder"](x)
+            out = model["decoder"](z).float().clamp(0, 1)
+            step = 2 * limit / 255
+            scores["psnr"].append(psnr(out, x))
+            scores["psnr_8bit"].append(psnr(model["decoder"]((z / step).round() * step), x))
+            crisp = sharpness(*(t[0].permute(1, 2, 0).cpu().numpy() for t in (out, x)))
+            scores["sharpness"].append(crisp)
+            scores["latent_std"].append(float(z.std()))
+        return {name: float(np.nanmean(values)) for name, values in scores.items()}
+
+    return evaluate
+
+
+def train_autoencoder(
+    config: ModelConfig,
+    data: list[str],
+    train: TrainConfig,
+    init: str | None = None,
+    resume: bool = True,
+    loss: str = "l1",
+    detail_weight: float = 0.1,
+) -> Path:
+    """Train an autoencoder of its own latents; returns the weights file (``out/<name>.safetensors``).
+
+    Parameters
+    ----------
+    config : an autoencoder whose encoder ends in a Clamp.
+    data : folders and tar packs of pictures; 16 of them are kept for validation.
+    train : schedule and output folder.
+    init : weights file to start from, as far as its tensors fit.
+    loss : "l1" or "psnr", see `AutoencodeRecipe`.
+    detail_weight : weight of the error in the amount of fine detail; more is crisper, less has a
+        higher PSNR.
+
+    Raises
+    ------
+    ConfigError
+        If the latents of the model are not bounded.
+    """
+    limit = latent_limit(config)
+    torch.manual_seed(train.seed)
+    pool, validation = ImagePool([Path(source) for source in data]).split(validation=16, seed=0)
+    model = build_modules(config)
+    if init:
+        load_into(model, init)
+    path = train.out / f"{config.name}.safetensors"
+
+    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
+        save_model(path, config, state, metadata)
+
+    recipe = AutoencodeRecipe(pool, train, config.latent_channels, limit, loss, detail_weight)
+    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, _validate(validation, limit))
+    if resume:
+        trainer.load_checkpoint()
+    trainer.run()
+    return path
