@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from zenith_ae.errors import ConfigError, ImageError, OutputError
-from zenith_ae.training import degradations
+from zenith_ae.training import degradations, drawings
 from zenith_ae.training.contact_sheet import ContactSheet
 from zenith_ae.training.data import ImagePool, Prefetcher, decode_rgb, iter_encoded, orient, random_crops
 from zenith_ae.training.degradations import Mixture, from_linear, local_rms, to_linear
@@ -714,3 +714,35 @@ def test_plot_is_a_png_and_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
     with Image.open(target) as image:
         assert image.format == "PNG"
         assert image.size[1] > 600  # three panels
+
+
+# -- drawn pictures ------------------------------------------------------------------------------
+
+
+def test_drawn_pictures_repeat_differ_and_are_crisp() -> None:
+    pictures = [drawings.draw(i) for i in range(8)]
+    for i, picture in enumerate(pictures):
+        assert picture.shape == (*drawings.SIZE, 3)
+        assert picture.dtype == np.uint8
+        np.testing.assert_array_equal(picture, drawings.draw(i))
+        assert np.ptp(picture) > 50
+    assert not np.array_equal(pictures[0], pictures[4])
+    assert not np.array_equal(pictures[0], drawings.draw(0, seed=1))
+    page = pictures[0].astype(int).mean(axis=2)
+    steps = np.abs(np.diff(page, axis=1))
+    assert (steps == 0).mean() > 0.5  # flat paper and ink
+    assert (steps > 40).mean() > 0.005  # with sharp edges between
+    flow = np.abs(np.diff(pictures[7].astype(int), axis=0)).max(axis=2)
+    assert (flow <= 2).mean() > 0.9  # a gradient changes everywhere, and little
+    assert (flow > 0).mean() > 0.1
+
+
+def test_drawn_pictures_join_the_training_but_not_the_validation(folder: Path) -> None:
+    plain, pool = ImagePool(folder), ImagePool(folder, drawn=6)
+    assert len(pool) == len(plain) + 6
+    assert pool.names[-6:] == [f"drawn/{i:05}" for i in range(6)]
+    train, validation = pool.split(validation=len(plain) - 1, seed=0)
+    assert validation.names == plain.split(validation=len(plain) - 1, seed=0)[1].names
+    assert len(train) == 7
+    with pytest.raises(ImageError, match="kept for validation"):
+        pool.split(validation=len(plain))

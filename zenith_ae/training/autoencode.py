@@ -136,7 +136,9 @@ def train_autoencoder(
     """
     limit = latent_limit(config)
     torch.manual_seed(train.seed)
-    pool, validation = ImagePool([Path(source) for source in data]).split(validation=16, seed=0)
+    pool, validation = ImagePool([Path(source) for source in data], drawn=train.drawn).split(
+        validation=16, seed=0
+    )
     model = build_modules(config)
     if init:
         load_into(model, init)

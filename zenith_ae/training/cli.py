@@ -22,6 +22,8 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
     options = [
         click.option("--data", multiple=True, required=True, type=pictures,
                      help="Folder or .tar pack of pictures; may be given several times."),
+        click.option("--drawn", type=click.IntRange(0), default=0, show_default=True,
+                     help="Drawn pictures to add: text, user interfaces, line art, gradients."),
         click.option("-o", "--out", required=True, type=folder,
                      help="Folder for weights, checkpoint and log; a checkpoint in it is continued."),
         click.option("--steps", type=positive, help="Length in steps."),
@@ -65,6 +67,7 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
         "device",
         "threads",
         "seed",
+        "drawn",
     )
     try:
         return TrainConfig(batch=options["batch"] or default_batch, **{n: options[n] for n in names})

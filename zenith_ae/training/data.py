@@ -24,6 +24,7 @@ from ..batches import to_rgb
 from ..errors import ImageError
 from ..files import is_result
 from ..images import read_picture, to_8_bits
+from . import drawings
 
 __all__ = ["SUFFIXES", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "orient", "random_crops"]
 
@@ -100,6 +101,8 @@ class ImagePool(Sequence[np.ndarray]):
         Folders (searched recursively), uncompressed .tar packs or single files.
     limit
         Keep at most this many pictures (the first by source and name).
+    drawn
+        Add this many drawn pictures (`zenith_ae.training.drawings`).
 
     Attributes
     ----------
@@ -114,7 +117,9 @@ class ImagePool(Sequence[np.ndarray]):
         Where a source does not exist, or nothing in the sources can be decoded.
     """
 
-    def __init__(self, sources: Sequence[str | Path] | str | Path, limit: int | None = None) -> None:
+    def __init__(
+        self, sources: Sequence[str | Path] | str | Path, limit: int | None = None, drawn: int = 0
+    ) -> None:
         if isinstance(sources, (str, Path)):
             sources = [sources]
         entries = [entry for source in sources for entry in iter_encoded(source)]
@@ -132,6 +137,8 @@ class ImagePool(Sequence[np.ndarray]):
         if not self.images:
             listed = ", ".join(str(source) for source in sources)
             raise ImageError(f"{listed}: no usable picture ({len(self.skipped)} could not be decoded)")
+        self.images += [drawings.draw(i) for i in range(drawn)]
+        self.names += [f"{drawings.PREFIX}{i:05}" for i in range(drawn)]
         self._index()
 
     def _index(self) -> None:
@@ -160,16 +167,15 @@ class ImagePool(Sequence[np.ndarray]):
     def split(self, validation: int = 16, seed: int = 0) -> tuple[ImagePool, ImagePool]:
         """Split off a validation pool by a hash of each name: the same pictures every time.
 
-        Adding pictures moves only those that the newcomers displace; the order of the sources
-        does not matter.
+        Drawn pictures are for training only. Adding pictures moves only those that the newcomers
+        displace; the order of the sources does not matter.
         """
-        if not 0 <= validation < len(self):
+        real = [i for i in range(len(self)) if not self.names[i].startswith(drawings.PREFIX)]
+        if not 0 <= validation < len(real):
             raise ImageError(
-                f"{validation} pictures are kept for validation, so more are needed; there are {len(self)}"
+                f"{validation} pictures are kept for validation, so more are needed; there are {len(real)}"
             )
-        order = sorted(
-            range(len(self)), key=lambda i: hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest()
-        )
+        order = sorted(real, key=lambda i: hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest())
         chosen = set(order[:validation])
         rest = [i for i in range(len(self)) if i not in chosen]
         return self._subset(rest), self._subset(order[:validation])

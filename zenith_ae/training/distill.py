@@ -236,7 +236,7 @@ def train_distillation(
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
     if train.threads:
         torch.set_num_threads(train.threads)
-    everything = ImagePool([Path(source) for source in data])
+    everything = ImagePool([Path(source) for source in data], drawn=train.drawn)
     latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
     # By picture, since files of several sources may have the same names.
     of = {id(picture): z for picture, z in zip(everything.images, latents, strict=True)}

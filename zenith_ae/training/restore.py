@@ -246,7 +246,9 @@ def train_restoration(
     if train.crop % unit:
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     torch.manual_seed(train.seed)
-    pool, validation = ImagePool([Path(source) for source in data]).split(validation=16, seed=0)
+    pool, validation = ImagePool([Path(source) for source in data], drawn=train.drawn).split(
+        validation=16, seed=0
+    )
     model = build_modules(config)
     last = [layer for layer in model["denoiser"].children() if list(layer.parameters())][-1]
     with torch.no_grad():  # start near the identity: the residual is small

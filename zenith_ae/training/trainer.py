@@ -57,6 +57,7 @@ class TrainConfig:
     precision: str = "bf16"
     device: str = "cpu"
     seed: int = 0
+    drawn: int = 0  # drawn pictures (text, interfaces, line art, gradients) beside the photographs
     threads: int | None = None
     checkpoint_minutes: float = 2.0
     evaluate_minutes: float = 10.0

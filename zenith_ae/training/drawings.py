@@ -1,0 +1,170 @@
+"""Drawn pictures for training: text, user interfaces, line art and gradients.
+
+People decode these with autoencoders as well as photographs, and photographs hold too few of
+their sharp edges, flat areas and thin strokes for a network to learn them. Everything is drawn
+with Pillow and its built-in font; picture i of a seed is always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+__all__ = ["KINDS", "PREFIX", "draw"]
+
+#: Names of drawn pictures begin so.
+PREFIX = "drawn/"
+SIZE = 384, 512  # height, width
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_SIGNS = ".,:;!?()-+=/%&@#$*'\""
+# Rough letter frequencies: most letters of a page are the small ones.
+_WEIGHTS = np.array([8] * 26 + [1] * 26 + [1] * 10 + [0.3] * len(_SIGNS))
+_WEIGHTS /= _WEIGHTS.sum()
+
+Colour = tuple[int, int, int]
+Rng = np.random.Generator
+
+
+def draw(index: int, seed: int = 0) -> np.ndarray:
+    """Drawn picture ``index``, uint8 (384, 512, 3); the kinds take turns."""
+    rng = np.random.default_rng((seed, index))
+    return np.asarray(KINDS[index % len(KINDS)](rng))
+
+
+def _colour(rng: Rng, low: int = 0, high: int = 255) -> Colour:
+    if rng.random() < 0.4:  # greys are frequent where people design
+        level = int(rng.integers(low, high + 1))
+        return level, level, level
+    red, green, blue = (int(v) for v in rng.integers(low, high + 1, 3))
+    return red, green, blue
+
+
+def _paper_and_ink(rng: Rng) -> tuple[Colour, Colour]:
+    """Background and foreground of a legible pair, dark on light twice as often as light on dark."""
+    light, dark = _colour(rng, 200), _colour(rng, 0, 90)
+    return (light, dark) if rng.random() < 2 / 3 else (dark, light)
+
+
+def _word(rng: Rng) -> str:
+    return "".join(rng.choice(list(_LETTERS + _SIGNS), int(rng.integers(1, 11)), p=_WEIGHTS))
+
+
+def _line(rng: Rng, letters: int) -> str:
+    line = _word(rng)
+    while len(line) < letters:
+        line += " " + _word(rng)
+    return line
+
+
+def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
+
+
+def text(rng: Rng) -> Image.Image:
+    """A page of paragraphs in several sizes, sometimes bold."""
+    height, width = SIZE
+    paper, ink = _paper_and_ink(rng)
+    picture = Image.new("RGB", (width, height), paper)
+    pen = ImageDraw.Draw(picture)
+    y = float(rng.uniform(-5, 20))
+    while y < height:
+        size = float(np.exp(rng.uniform(np.log(8), np.log(48))))
+        font, bold = _font(size), 1 if rng.random() < 0.15 else 0
+        shade = ink if rng.random() < 0.8 else _paper_and_ink(rng)[1]
+        left = rng.uniform(0, 60)
+        for _ in range(int(rng.integers(1, 7))):
+            pen.text((left, y), _line(rng, int(1.8 * width / size)), shade, font, stroke_width=bold)
+            y += size * 1.3
+        y += size * rng.uniform(0, 1)
+    return picture
+
+
+def interface(rng: Rng) -> Image.Image:
+    """Windows, cards, buttons, fields, icons and charts, flat and with crisp borders."""
+    height, width = SIZE
+    paper, ink = _paper_and_ink(rng)
+    picture = Image.new("RGB", (width, height), paper)
+    pen = ImageDraw.Draw(picture)
+    for _ in range(int(rng.integers(8, 26))):
+        x, y = (int(v) for v in rng.integers((-20, -20), (width, height)))
+        w, h = (int(v) for v in np.exp(rng.uniform(np.log(12), np.log((260, 160)))))
+        box = (x, y, x + w, y + h)
+        fill = None if rng.random() < 0.2 else _colour(rng)
+        line = ink if fill is None or rng.random() < 0.4 else None
+        thick = int(rng.integers(1, 4))
+        match int(rng.integers(6)):
+            case 0:
+                pen.rectangle(box, fill, line, thick)
+            case 1 | 2:
+                pen.rounded_rectangle(box, int(rng.integers(2, 15)), fill, line, thick)
+            case 3:
+                pen.ellipse((x, y, x + h, y + h), fill, line, thick)
+            case 4:  # a chart
+                bars = rng.uniform(0.1, 1, int(rng.integers(3, 12)))
+                step = max(3, w // len(bars))
+                for i, bar in enumerate(bars):
+                    left = x + i * step
+                    pen.rectangle((left, y + round((1 - bar) * h), left + step - 2, y + h), fill or ink)
+            case _:
+                pen.line((x, y, x + w, y), line or ink, thick)
+        size = float(rng.uniform(9, 20))
+        if h > size:
+            pen.text((x + 6, y + 3), _line(rng, max(1, int(w / size))), _paper_and_ink(rng)[1], _font(size))
+    return picture
+
+
+def line_art(rng: Rng) -> Image.Image:
+    """Curves, polygons and circles, drawn at four times the size for smooth edges."""
+    height, width = SIZE
+    fine = 4
+    paper, ink = _paper_and_ink(rng)
+    picture = Image.new("RGB", (width * fine, height * fine), paper)
+    pen = ImageDraw.Draw(picture)
+    extent = np.array([width, height]) * fine
+    time = np.linspace(0, 1, 60)[:, None]
+    for _ in range(int(rng.integers(10, 40))):
+        shade = ink if rng.random() < 0.6 else _colour(rng)
+        thick = round(fine * float(np.exp(rng.uniform(np.log(0.6), np.log(6)))))
+        a, b, c, d = rng.uniform(-0.1, 1.1, (4, 2)) * extent
+        match int(rng.integers(4)):
+            case 0:  # a cubic curve
+                points = (1 - time) ** 3 * a + 3 * time * (1 - time) ** 2 * b
+                points = points + 3 * time**2 * (1 - time) * c + time**3 * d
+                pen.line([*map(tuple, points)], shade, thick, joint="curve")
+            case 1:
+                pen.polygon([*map(tuple, (a, a + (b - a) * 0.3, a + (c - a) * 0.3))], shade)
+            case 2:
+                radius = rng.uniform(5, 60) * fine
+                fill = shade if rng.random() < 0.3 else None
+                pen.ellipse((*(a - radius), *(a + radius)), fill, shade, thick)
+            case _:  # hatching
+                step = np.array([rng.uniform(3, 10) * fine, 0])
+                for i in range(int(rng.integers(5, 25))):
+                    pen.line([*map(tuple, (a + i * step, a + i * step + (b - a) * 0.2))], shade, thick)
+    return picture.resize((width, height), Image.Resampling.BOX)
+
+
+def gradient(rng: Rng) -> Image.Image:
+    """Two to four colours flowing into each other along a line or around a point, with few marks on top."""
+    height, width = SIZE
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    if rng.random() < 0.5:
+        angle = rng.uniform(0, 2 * np.pi)
+        position = x * np.cos(angle) + y * np.sin(angle)
+    else:
+        position = np.hypot(x - rng.uniform(0, width), y - rng.uniform(0, height))
+    position = (position - position.min()) / np.ptp(position)
+    stops = np.array([_colour(rng) for _ in range(int(rng.integers(2, 5)))], np.float32)
+    knots = np.linspace(0, 1, len(stops))
+    flow = np.stack([np.interp(position, knots, stops[:, i]) for i in range(3)], axis=2)
+    picture = Image.fromarray(np.rint(flow).astype(np.uint8))
+    pen = ImageDraw.Draw(picture)
+    for _ in range(int(rng.integers(0, 4))):
+        left, top = rng.uniform(0, width - 100), rng.uniform(0, height - 60)
+        pen.text((left, top), _line(rng, 8), _colour(rng), _font(float(rng.uniform(14, 60))))
+    return picture
+
+
+KINDS: tuple[Callable[[Rng], Image.Image], ...] = (text, interface, line_art, gradient)
