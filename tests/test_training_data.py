@@ -549,6 +549,22 @@ def test_other_harm_is_what_its_name_says_and_measured_at_the_estimated_level(tm
         evaluate_model(model, tmp_path, degradations=["rain"])
 
 
+def test_grey_pictures_are_made_of_coloured_ones_and_rounded(tmp_path: Path) -> None:
+    save(textured(40, 56), tmp_path / "a.png")
+    seen = []
+
+    def model(image: np.ndarray, sigma: object = "auto") -> np.ndarray:
+        seen.append(image)
+        return image
+
+    evaluate_model(model, tmp_path, degradations=["none", "box", "shot"], grey=True)
+    wanted = np.asarray(Image.fromarray(textured(40, 56)).convert("L"), int)
+    assert np.abs(seen[0] * 255 - wanted).max() <= 1
+    assert {image.shape for image in seen} == {(40, 56)}
+    with pytest.raises(ConfigError, match="colour"):
+        evaluate_model(SimpleNamespace(encode=None), tmp_path, grey=True)
+
+
 def test_limit_skipped_files_and_table(grey: Path) -> None:
     (grey / "aa.png").write_bytes(b"broken")
     result = evaluate_model(shifted_by(0), grey, sigmas=[15, 50])

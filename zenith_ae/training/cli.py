@@ -263,6 +263,7 @@ def autoencode(
     help="What a denoiser is given: noise of each --sigma, 5 % shot noise, a 3x3 box blur, or the clean "
     "picture; may be given several times.",
 )
+@click.option("--grey", is_flag=True, help="Make the pictures grey first.")
 @click.option(
     "--reference",
     type=click.Path(exists=True),
@@ -294,6 +295,7 @@ def evaluate(
     source: str,
     sigmas: tuple[float, ...],
     degradations: tuple[str, ...],
+    grey: bool,
     reference: str | None,
     other: str | None,
     seed: int,
@@ -330,7 +332,8 @@ def evaluate(
     places = None if sheet is None else ContactSheet(sheet, worst, case)
     result = evaluate_model(
         load(model, threads=threads), source, sigmas=sigmas, seed=seed, limit=limit,
-        degradations=degradations, reference=reference, other=second, progress=progress, observe=places,
+        degradations=degradations, grey=grey, reference=reference, other=second,
+        progress=progress, observe=places,
     )  # fmt: skip
     if places is not None:
         places.save()

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..batches import LUMA
 from ..errors import ConfigError, ImageError
 from ..metrics import colour_cast, grid_steps, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
@@ -83,6 +84,7 @@ def evaluate_model(
     limit: int | None = None,
     *,
     degradations: Sequence[str] = ("gaussian",),
+    grey: bool = False,
     reference: Source | None = None,
     other: AutoencoderLike | None = None,
     progress: Progress | None = None,
@@ -100,6 +102,7 @@ def evaluate_model(
     sigmas : noise levels of "denoise" in units of 0..255.
     seed : of the noise.
     degradations : of "denoise", from `DEGRADATIONS`.
+    grey : make every picture grey first (H, W), rounded to 8 bits, as BSD68 is made of CBSD68.
     limit : measure only the first pictures.
     reference : folder or pack of the ground truth with the same names (suffixes may differ).
     other : a second autoencoder, to exchange encoder and decoder with.
@@ -133,6 +136,8 @@ def evaluate_model(
     unknown = sorted(set(degradations) - set(DEGRADATIONS))
     if unknown:
         raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
+    if grey and codec:
+        raise ConfigError("an autoencoder's round trip is measured in colour")
     if other is not None and not codec:
         raise ConfigError("only an autoencoder can be measured together with another model")
 
@@ -155,6 +160,8 @@ def evaluate_model(
             progress(index, len(entries), name)
         try:
             images = [_floats(decode_rgb(read())) for read in reads]
+            if grey:
+                images = [np.rint(image @ LUMA * 255) / np.float32(255) for image in images]
         except (ImageError, OSError):
             skipped.append(name)
             continue
@@ -259,11 +266,12 @@ def _denoise(
                 if can_estimate:
                     yield f"sigma {sigma:g}, auto", noisy, model(noisy, "auto")
             continue
-        harmed = clean
+        batch = np.atleast_3d(clean)[None]
         if kind == "shot":
-            harmed = salt_and_pepper(clean[None], rng, 0.05)[0][0]
+            batch = salt_and_pepper(batch, rng, 0.05)[0]
         elif kind == "box":
-            harmed = blur(clean[None], rng, stored=True)[0][0]
+            batch = blur(batch, rng, stored=True)[0]
+        harmed = batch.reshape(clean.shape)
         case = {"shot": "5 % shot noise", "box": "3x3 box blur", "none": "clean"}[kind]
         if can_estimate:
             yield f"{case}, auto", harmed, model(harmed, "auto")
