@@ -87,6 +87,7 @@ def cli() -> None:
     Examples:
       zenith-ae denoise photo.jpg                 writes photo.denoised.jpg
       zenith-ae denoise holiday/ -o clean/        a whole folder, tree kept
+      zenith-ae deblur soft.jpg                   writes soft.deblurred.jpg
       zenith-ae encode photo.png                  writes photo.latent.safetensors
       zenith-ae doctor                            checks this installation
     """
@@ -135,6 +136,34 @@ def denoise(**options: Any) -> int:
     return session.run("denoising", *denoising(session))
 
 
+@cli.command(context_settings=CONTEXT, short_help="Make soft pictures sharp.")
+@common("zenith-deblur", "the sharp picture(s)")
+@writing
+@click.option(
+    "--sigma",
+    type=Sigma(),
+    default="auto",
+    show_default=True,
+    help="Standard deviation of the noise in units of 0..255; auto estimates it everywhere.",
+)
+@click.option("--strength", type=Number(0, 1), default=1.0, show_default=True,
+              help="How much of the softness to remove.")  # fmt: skip
+def deblur(**options: Any) -> int:
+    """Make soft pictures sharp: slightly out of focus, enlarged, or blurred by a lens.
+
+    It undoes blur of up to two or three pixels, and removes faint noise on the way. What is sharp
+    stays as it is. Motion blur and what is far out of focus stay too, and much noise should be
+    removed first (`zenith-ae denoise`). The result of photo.jpg is photo.deblurred.jpg.
+
+    \b
+    Examples:
+      zenith-ae deblur photo.jpg
+      zenith-ae deblur scans/ -o sharp/ --strength 0.7
+    """
+    session = Session(picture_kind("deblurred", options), options, "denoiser")
+    return session.run("deblurring", *denoising(session))
+
+
 @cli.command(context_settings=CONTEXT, short_help="Denoise what appears in a folder.")
 @common("zenith-denoise", "the clean pictures")
 @writing
@@ -159,10 +188,9 @@ def watch(**options: Any) -> int:
 
 
 def denoising(session: Session) -> tuple[Read, Compute, Write]:
-    """The stages of the commands that denoise."""
+    """The stages of the commands that denoise or deblur."""
     options = session.options
-
-    shares = {name: options[name] for name in ("strength", "luma", "chroma", "grain")}
+    shares = {name: options[name] for name in ("strength", "luma", "chroma", "grain") if name in options}
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         model = session.load(options["model"])

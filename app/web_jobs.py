@@ -103,6 +103,11 @@ def shipped_models(kind: str) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (name not in defaults, name)))
 
 
+def result_of(model: str) -> str:
+    """What the result of a denoiser is called in file names."""
+    return "deblurred" if "deblur" in model else "denoised"
+
+
 def safe_name(name: str) -> str:
     """A name inside a ZIP as a relative path without surprises.
 
@@ -188,7 +193,7 @@ class Workshop:
         folder, facts = self.new_folder(), self._facts(picture, name)
         clean, level, seconds = _clean(denoiser, picture, sigma, shares)
         files, notes = {}, list(picture.notes)
-        files["picture"] = self._write(clean, folder, output_name(name, "denoised"), notes)
+        files["picture"] = self._write(clean, folder, output_name(name, result_of(model)), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
         files["after"], _ = write_preview(clean, folder / "after")
         files["removed"], gain = write_difference(picture, clean, folder / "removed")
@@ -365,7 +370,7 @@ class Workshop:
         if not state.total:
             raise ImageError("no pictures in there; they end in " + " ".join(sorted(READABLE_SUFFIXES)))
         folder = self.new_folder()
-        path = folder / "denoised.zip"
+        path = folder / f"{result_of(model)}.zip"
         names: set[str] = set()
         start = time.perf_counter()
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -378,7 +383,7 @@ class Workshop:
                 try:
                     picture = source.read()
                     clean, _, _ = _clean(denoiser, picture, sigma, shares)
-                    name = _unused(output_name(source.name, "denoised"), names)
+                    name = _unused(output_name(source.name, result_of(model)), names)
                     written = self._write(clean, folder, Path(name).name, [])
                     archive.write(written, name)
                     os.unlink(written)

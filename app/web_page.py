@@ -228,20 +228,26 @@ def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, lab
     data.click(take, data, target, show_progress="hidden", **PRIVATE)
 
 
+#: What each model takes away, and what to call doing it.
+WRONG = {"zenith-denoise": "Noise", "zenith-deblur": "Softness"}
+VERBS = {"zenith-deblur": "Sharpen"}
+
+
 def _noise_controls() -> list[Any]:
     """Model, automatic, level, and the four shares: what a denoising job takes."""
+    names = shipped_models("denoiser")
+    model = gr.Radio([(WRONG.get(name, name), name) for name in names], value=names[0] if names else None,
+                     label="What is wrong with the picture?")  # fmt: skip
     auto = gr.Checkbox(True, label="Find the noise level by itself",
                        info="It looks at every part. Switch off to choose the level.")  # fmt: skip
     level = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
                       info="5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
     strength = gr.Slider(0, 1, 1, step=0.05, label="Strength",
                          info="How much of the noise goes: 1 all of it, 0 none.")  # fmt: skip
-    names = shipped_models("denoiser")
     with gr.Accordion("More", open=False):
         luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness noise", info="Its share of the strength.")
         chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour noise", info="Its share of the strength.")
         grain = gr.Slider(0, 1, 0, step=0.05, label="Keep fine grain", info="A little looks like film.")
-        model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model")
     auto.change(lambda on: gr.Slider(visible=not on), auto, level, show_progress="hidden", **PRIVATE)
     return [model, auto, level, strength, luma, chroma, grain]
 
@@ -272,6 +278,8 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
                 removed_note = gr.HTML()
     outputs = [wait, slider, facts, get, more, removed, removed_note]
     model, auto, level, *_ = controls
+    model.change(lambda name: gr.Button(VERBS.get(name, "Denoise")), model, go, show_progress="hidden",
+                 **PRIVATE)  # fmt: skip
 
     def blank() -> Updates:
         return {

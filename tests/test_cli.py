@@ -73,6 +73,16 @@ def test_denoise_writes_beside_the_input_and_says_so(here, dn, capsys):
     assert err == ""
 
 
+def test_deblur_writes_names_of_its_own_and_takes_no_results(here, dn, capsys):
+    picture("a.png")
+    assert run(["deblur", "a.png", *dn, "--strength", "0.5"]) == 0
+    assert pixel("a.deblurred.png") == (105, 105, 105)
+    assert capsys.readouterr().out == "a.png -> a.deblurred.png  (sigma 10)\n"
+    assert run(["denoise", ".", "-o", "out", *dn]) == 0
+    assert tree(here / "out") == ["a.denoised.png"]
+    assert run(["deblur", "a.png", "--grain", "1", *dn]) == 2
+
+
 def test_a_pattern_that_matches_one_file_still_fills_a_folder(here, dn):
     picture("shots/a.png")
     assert run(["denoise", "shots/*.png", "-o", "clean", *dn]) == 0

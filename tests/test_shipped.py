@@ -16,7 +16,7 @@ from zenith_ae.training.evaluate import evaluate_model
 from zenith_ae.weights import available_weights, load_weights
 
 ROOT = Path(__file__).parents[1]
-NAMES = ["zenith-denoise", "zenith-taef2-lite", "zenith-taef2-nano"]
+NAMES = ["zenith-4ch-lite", "zenith-deblur", "zenith-denoise", "zenith-taef2-lite", "zenith-taef2-nano"]
 GOLDEN = Path(__file__).with_name("golden.json")
 BF16 = [isa for isa in available_isas() if fast_bf16(isa)]
 needs_bf16 = pytest.mark.skipif(not BF16, reason="this CPU has no fast bf16")
@@ -52,7 +52,7 @@ def outputs(name: str, dtype: str = "float32") -> dict[str, np.ndarray]:
     return {"latents": z[0, ::4], "decoded": decoded[0, ::7, ::7]}
 
 
-def test_the_three_models_ship_with_their_cards() -> None:
+def test_every_model_ships_with_their_cards() -> None:
     assert sorted(available_weights()) == NAMES
     for name in NAMES:
         assert load_weights(name).config.name == name

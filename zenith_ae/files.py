@@ -15,7 +15,7 @@ from .errors import OutputError
 __all__ = ["RESULTS", "atomic_writer", "is_result", "reason"]
 
 #: What the commands put between the name and the suffix of a picture that they write.
-RESULTS = (".denoised", ".decoded", ".roundtrip")
+RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
 
 
 def is_result(path: str | Path) -> bool:
