@@ -150,6 +150,15 @@ def test_several_processes_train_one_model(tmp_path) -> None:
     assert len(log(tmp_path / "two", "loss")) == 6  # the first process alone writes
 
 
+def test_compiled_and_forked_training_is_the_same_training(photos, denoiser, tmp_path) -> None:
+    plain = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 3))
+    config = steps(tmp_path / "b", 3, compile="eager", workers=2)
+    other = restore.train_restoration(denoiser, [str(photos)], config)
+    assert log(tmp_path / "a", "l1") == pytest.approx(log(tmp_path / "b", "l1"), rel=1e-4)
+    for name, tensor in load_weights(plain).tensors.items():
+        np.testing.assert_allclose(load_weights(other).tensors[name], tensor, atol=2e-3)
+
+
 def test_one_part_can_be_trained_alone(photos, denoiser, tmp_path) -> None:
     first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
     second = restore.train_restoration(

@@ -226,6 +226,9 @@ def test_prefetcher_is_deterministic_for_any_workers_and_resumes_exactly(folder:
     with Prefetcher(make, seed=5, workers=3, ahead=7) as wide:
         for batch in expected:
             np.testing.assert_array_equal(next(wide), batch)
+    with Prefetcher(make, seed=5, workers=2, processes=True) as forked:
+        for batch in expected:
+            np.testing.assert_array_equal(next(forked), batch)
     for start in (1, 7):
         with Prefetcher(make, seed=5, start_step=start) as resumed:
             for batch in expected[start:]:
@@ -248,11 +251,12 @@ def test_prefetcher_works_ahead_but_not_without_bound() -> None:
     assert len(made) == 3
 
 
-def test_prefetcher_raises_the_error_of_a_batch_and_ends_cleanly() -> None:
+@pytest.mark.parametrize("processes", [False, True])
+def test_prefetcher_raises_the_error_of_a_batch_and_ends_cleanly(processes: bool) -> None:
     def make(generator: np.random.Generator) -> int:
         raise OSError("disk gone")
 
-    batches = Prefetcher(make, seed=0)
+    batches = Prefetcher(make, seed=0, processes=processes)
     for _ in range(2):
         with pytest.raises(OSError, match="disk gone"):
             next(batches)

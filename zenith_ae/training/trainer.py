@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..engine.cpus import default_threads
 from ..errors import ConfigError
 from .data import Prefetcher
 
@@ -56,6 +57,10 @@ class TrainConfig:
     optimizer: str = "muon"
     precision: str = "bf16"
     device: str = "cpu"
+    workers: int | None = (
+        None  # processes that make batches; 0: a thread; None: 0, or a GPU's share of the CPUs
+    )
+    compile: str = ""  # backend of torch.compile, "" for none
     seed: int = 0
     drawn: int = 0  # drawn pictures (text, interfaces, line art, gradients) beside the photographs
     threads: int | None = None
@@ -169,6 +174,9 @@ class Trainer:
         self.rank, self.processes = _join_processes(self.device)
         self.model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.make_batch, self.loss, self.export, self.evaluate = make_batch, loss, export, evaluate
+        if config.compile:  # in place: the names of the parameters stay
+            for part in model.children():
+                part.compile(backend=config.compile)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]
         self.optimizers = _optimizers(self.parameters, config)
@@ -253,7 +261,8 @@ class Trainer:
             for p, average in zip(self.parameters, self.average, strict=True):
                 p.copy_(average)
             self.model.eval()
-            self._log(self.evaluate(self.model))
+            with torch.compiler.set_stance("force_eager"):  # every picture has another size
+                self._log(self.evaluate(self.model))
             self.model.train()
             for p, value in zip(self.parameters, current, strict=True):
                 p.copy_(value)
@@ -276,7 +285,8 @@ class Trainer:
 
         handlers = {s: signal.signal(s, ask_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
         seed = (self.config.seed,) if self.processes == 1 else (self.config.seed, self.rank)
-        batches = Prefetcher(self.make_batch, seed, self.step)
+        workers = self._workers()
+        batches = Prefetcher(self.make_batch, seed, self.step, workers=max(1, workers), processes=workers > 0)
         try:
             self._loop(batches, lambda: stop)
         finally:
@@ -292,6 +302,13 @@ class Trainer:
             dist.destroy_process_group()
         if not finished:
             raise KeyboardInterrupt
+
+    def _workers(self) -> int:
+        if self.config.workers is not None:
+            return self.config.workers
+        if self.device.type == "cpu":
+            return 0  # the network needs the cores
+        return max(1, default_threads() // self.processes - 1)
 
     def _agree(self, elapsed: float, stop: bool) -> tuple[float, bool]:
         """What all processes go by: the first one's seconds, and whether any was asked to stop."""
