@@ -190,7 +190,8 @@ def watch(**options: Any) -> int:
 def denoising(session: Session) -> tuple[Read, Compute, Write]:
     """The stages of the commands that denoise or deblur."""
     options = session.options
-    shares = {name: options[name] for name in ("strength", "luma", "chroma", "grain") if name in options}
+    names = ("strength", "luma", "chroma", "grain")
+    shares: dict[str, float] = {name: options[name] for name in names if name in options}
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         model = session.load(options["model"])
