@@ -1,8 +1,8 @@
 """Write docs/gallery.md and its pictures: ``python benchmarks/gallery.py``.
 
-Public-domain pictures that scikit-image carries get noise of known kinds and fixed seeds, and go
-through the shipped models at their defaults: what ``zenith-ae denoise FILE`` does, the noise level
-estimated. All figures are of the whole pictures, and of this run. Needs scikit-image.
+Public-domain pictures that scikit-image carries get noise or blur of known kinds and fixed seeds,
+and go through the shipped models at their defaults: what ``zenith-ae denoise FILE`` does, the noise
+level estimated. All figures are of the whole pictures, and of this run. Needs scikit-image.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Noise = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture, the noise that it gets, and the upper left corner of the crop that is shown."""
+    """A picture, the noise or blur that it gets, and the upper left corner of the crop that is shown."""
 
     name: str
     title: str
@@ -53,6 +53,10 @@ def camera(strength: float, **options: float) -> Noise:
     return lambda clean, rng: degradations.camera(clean, rng, strength / 255, 92, **options)[0]
 
 
+def soft(shape: str, radius: float = 1.0) -> Noise:
+    return lambda clean, rng: degradations.blur(clean, rng, shape, radius, stored=True)[0]
+
+
 SCENES = (
     Scene("astronaut", "Gaussian noise, sigma 15", gaussian(15), 60, 150),
     Scene("chelsea", "Gaussian noise, sigma 25", gaussian(25), 60, 90),
@@ -65,6 +69,12 @@ SCENES = (
           shot(0.004, 0.01), 190, 200),
     Scene("camera", "grey, Gaussian noise, sigma 25", gaussian(25), 60, 180),
 )  # fmt: skip
+
+SOFT = (
+    Scene("astronaut", "the mean of 3x3 pixels", soft("box"), 60, 150),
+    Scene("chelsea", "Gaussian blur of 1.2 pixels", soft("gaussian", 1.2), 60, 90),
+    Scene("coffee", "out of focus: a disc of radius 2", soft("disc", 2.0), 120, 180),
+)
 
 CLEAN = (("astronaut", 60, 150), ("coffee", 160, 380), ("chelsea", 60, 90), ("camera", 60, 180))
 
@@ -79,10 +89,10 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*.webp"):
         old.unlink()
-    denoiser = zenith_ae.load("zenith-denoise")
+    denoiser, deblurrer = zenith_ae.load("zenith-denoise"), zenith_ae.load("zenith-deblur")
     loaded = [zenith_ae.load(name) for name in available_weights()]
     autoencoders = [model for model in loaded if isinstance(model, zenith_ae.Autoencoder)]
-    used = ", ".join(f"{model.name} ({model.hash})" for model in (denoiser, *autoencoders))
+    used = ", ".join(f"{model.name} ({model.hash})" for model in (denoiser, deblurrer, *autoencoders))
     text = [
         "# Gallery",
         f"<!-- Written by benchmarks/gallery.py; do not edit. Weights: {used} -->",
@@ -92,12 +102,15 @@ def main() -> None:
         "Each row: noisy, denoised, original.",
     ]
     for number, scene in enumerate(SCENES, 1):
-        text += denoised(scene, number, denoiser)
+        text += restored(scene, number, "", ("noisy", "denoised"), denoiser)
+    text += ["## Sharpening", "Each row: soft, what `zenith-ae deblur` makes of it, original."]
+    for number, scene in enumerate(SOFT, 1):
+        text += restored(scene, number, "soft-", ("soft", "sharpened"), deblurrer)
     names = "; ".join(f"{model.name}, its error four times as strong" for model in autoencoders)
     text += ["## Round trips", f"Encoded to latents and decoded. Each row: original; {names} (grey is none)."]
     for name, y, x in CLEAN:
         text += round_trip(name, y, x, autoencoders)
-    text.append(f"{CREDITS} The noise is made here ([the script](../benchmarks/gallery.py)).")
+    text.append(f"{CREDITS} The noise and the blur are made here ([the script](../benchmarks/gallery.py)).")
     (DOCS / "gallery.md").write_text("\n\n".join(text) + "\n", "utf-8")
     size = sum(file.stat().st_size for file in FOLDER.glob("*.webp"))
     print(f"{len(list(FOLDER.glob('*.webp')))} pictures, {size / 1e6:.2f} MB")
@@ -105,21 +118,23 @@ def main() -> None:
         raise SystemExit(f"more than {BYTES / 1e6:.1f} MB: lower the quality or the number")
 
 
-def denoised(scene: Scene, number: int, model: zenith_ae.Denoiser) -> list[str]:
+def restored(
+    scene: Scene, number: int, prefix: str, words: tuple[str, str], model: zenith_ae.Denoiser
+) -> list[str]:
     clean, (y, x) = original(scene.name, scene.y, scene.x)
     planes = clean[None].astype(np.float32) / 255
     noisy = scene.noise(planes if planes.ndim == 4 else planes[..., None], np.random.default_rng(number))[0]
     noisy = to_8_bits(noisy.reshape(clean.shape))
     level = float(model.estimate_sigma(noisy).mean())
     result = model(noisy)
-    file = f"{number:02}-{scene.name}.webp"
+    file = f"{prefix}{number:02}-{scene.name}.webp"
     save(file, [crop(picture, y, x, SIDE) for picture in (noisy, result, clean)])
     before, after = psnr(noisy, clean), psnr(result, clean)
     similar = f"(SSIM {ssim(noisy, clean):.3f}, {ssim(result, clean):.3f})"
-    alt = f"{scene.name}: noisy, denoised, original"
+    alt = f"{scene.name}: {words[0]}, {words[1]}, original"
     return [
         f"![{alt}](images/gallery/{file})",
-        f"*{scene.name}*: {scene.title}. Estimated {level:.1f}. "
+        f"*{scene.name}*: {scene.title}. Estimated noise {level:.1f}. "
         f"**{before:.2f} dB before, {after:.2f} dB after** {similar}.",
     ]
 

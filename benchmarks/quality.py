@@ -2,9 +2,9 @@
 
 Everything that the README and the model cards say about quality is printed by this command, from
 the weights in weights/ and the evaluation sets in ``$ZENITH_SHARED`` (or ../shared beside the
-checkout): CBSD68 for Gaussian noise and round trips, PolyU crops for real camera noise, TAEF2's
-own files as the reference for autoencoders. Protocols: `zenith_ae.training.evaluate`. What is
-not there is left out, with a word.
+checkout): CBSD68 for Gaussian and shot noise, blur and round trips, PolyU crops for real camera
+noise, TAEF2's own files as the reference for autoencoders. Protocols:
+`zenith_ae.training.evaluate`. What is not there is left out, with a word.
 """
 
 from __future__ import annotations
@@ -49,8 +49,13 @@ def main() -> None:
     teacher = None if TEACHER in missing else zenith_ae.load(TEACHER)
     for name in options.models or sorted(available_weights()):
         model = zenith_ae.load(name)
-        if isinstance(model, zenith_ae.Denoiser):
+        if "deblur" in name:
+            measure(f"{name}: CBSD68, blurred, and as it is", model, CBSD68, degradations=("box", "none"))
+        elif isinstance(model, zenith_ae.Denoiser):
             measure(f"{name}: CBSD68, Gaussian noise", model, CBSD68)
+            harm = {"sigmas": (76.5,), "degradations": ("gaussian", "shot", "none")}
+            measure(f"{name}: CBSD68, heavy noise, shot noise, and as it is", model, CBSD68, **harm)
+            measure(f"{name}: CBSD68 in grey, sigma 25", model, CBSD68, sigmas=(25,), grey=True)
             measure(f"{name}: PolyU, real camera noise, auto", model, POLYU)
         else:
             same_space = (
