@@ -31,10 +31,14 @@ from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import READABLE_SUFFIXES, Picture, read_picture, to_8_bits, to_pil
 from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, latent_metadata, parse_latents
 from zenith_ae.metrics import psnr, ssim
+from zenith_ae.training.degradations import blur
 
 from .session import decoded, denoised, encoded, output_name
 
 __all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models"]
+
+#: What the Compare tab does to the picture that a denoiser gets, if not adding noise.
+HARM = {"zenith-deblur": "soft"}
 
 #: Results and uploads older than this are removed.
 KEEP_SECONDS = 6 * 3600
@@ -288,7 +292,8 @@ class Workshop:
         """Every model on one picture.
 
         Autoencoders encode and decode it; denoisers get it with Gaussian noise of standard deviation
-        ``sigma`` added (always the same noise). PSNR and SSIM are against the picture itself.
+        ``sigma`` added (always the same noise), zenith-deblur blurred by a 3x3 box. PSNR and SSIM are
+        against the picture itself.
         """
         picture, name = self._read(file)
         kinds = {m: kind for kind in ("denoiser", "autoencoder") for m in shipped_models(kind)}
@@ -300,21 +305,28 @@ class Workshop:
         noise = np.random.default_rng(0).standard_normal(rgb.shape, np.float32) * np.float32(sigma)
         noisy = np.rint(np.clip(rgb + noise, 0, 255)).astype(np.uint8)
         folder = self.new_folder()
-        shown = {"original": rgb}
-        if any(kinds[m] == "denoiser" for m in chosen):
-            shown["noisy"] = noisy
+        soft = blur(rgb[None] / np.float32(255), np.random.default_rng(0))[0][0]
+        soft = np.rint(soft * 255).astype(np.uint8)
+        task = {m: "clean" if kinds[m] == "autoencoder" else HARM.get(m, "noisy") for m in chosen}
+        given = {"clean": rgb, "noisy": noisy, "soft": soft}
+        does = {
+            "clean": "encodes, decodes",
+            "noisy": f"removes noise {sigma:g}",
+            "soft": "removes a 3x3 blur",
+        }
+        shown = {"original": rgb} | {k: given[k] for k in ("noisy", "soft") if k in task.values()}
         rows = []
         for model in chosen:
             pipeline = self.model(model, kinds[model])
             warm = rgb[:64, :64]
             pipeline(warm) if kinds[model] == "denoiser" else pipeline.roundtrip(warm)
             start = time.perf_counter()
-            after = pipeline(noisy) if kinds[model] == "denoiser" else pipeline.roundtrip(rgb)
+            after = pipeline(given[task[model]]) if kinds[model] == "denoiser" else pipeline.roundtrip(rgb)
             seconds = time.perf_counter() - start
             shown[model] = after
             rows.append({
                 "model": model,
-                "does": f"removes noise {sigma:g}" if kinds[model] == "denoiser" else "encodes, decodes",
+                "does": does[task[model]],
                 "psnr": round(min(psnr(rgb, after), 99.0), 2),
                 "ssim": round(ssim(rgb, after), 4),
                 "seconds": round(seconds, 3),
@@ -322,8 +334,9 @@ class Workshop:
             })  # fmt: skip
         facts: dict[str, Any] = {"name": name, "width": width, "height": height, "rows": rows}
         facts["cut"] = (picture.height, picture.width) != (height, width)
-        if "noisy" in shown:
-            facts["noisy_psnr"] = round(min(psnr(rgb, noisy), 99.0), 2)
+        for key in ("noisy", "soft"):
+            if key in shown:
+                facts[f"{key}_psnr"] = round(min(psnr(rgb, shown[key]), 99.0), 2)
         files = {}
         for key, pixels in shown.items():
             files[key], _ = write_preview(Picture(pixels, "RGB", "RGB"), folder / key)

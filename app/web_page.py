@@ -547,6 +547,8 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
                 caption = f"{key}: {rows[key]['psnr']:.2f} dB"
             elif key == "noisy":
                 caption = f"with noise {sigma:g}: {result.facts['noisy_psnr']:.2f} dB"
+            elif key == "soft":
+                caption = f"blurred: {result.facts['soft_psnr']:.2f} dB"
             else:
                 caption = "original"
             shown.append((path, caption))

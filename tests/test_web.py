@@ -249,6 +249,19 @@ def test_compare_measures_every_model_against_the_original(shop):
     assert "choose at least one model" in message(shop.compare, put(shop, "rgb.png"), ["other"])
 
 
+def test_compare_gives_a_deblurring_model_a_soft_picture(shop, monkeypatch):
+    monkeypatch.setitem(web_jobs.HARM, "adds-sigma", "soft")
+    result = shop.compare(put(shop, "n.png", Image.fromarray(noise((30, 20)))), ["adds-sigma"], 25)
+    assert set(result.files) == {"original", "soft", "adds-sigma"}
+    assert result.facts["soft_psnr"] < 20  # of noise little is left
+    assert "blur" in result.facts["rows"][0]["does"]
+
+
+def test_results_are_named_by_what_was_done():
+    assert web_jobs.result_of("zenith-deblur") == "deblurred"
+    assert web_jobs.result_of("zenith-denoise") == "denoised"
+
+
 def test_compare_takes_the_middle_of_a_large_picture(shop, monkeypatch):
     monkeypatch.setattr(web_jobs, "COMPARE_PIXELS", 400)
     facts = shop.compare(put(shop, "big.png", Image.fromarray(noise((100, 50)))), ["identity"]).facts
