@@ -335,6 +335,38 @@ def test_deblurring_is_told_the_noise_and_measured_on_blur_and_on_sharp_pictures
     assert log(tmp_path, "psnr_sharp")[0] > 20
 
 
+@pytest.mark.parametrize("only", ["encoder", "decoder"])
+def test_one_half_of_a_student_can_be_trained_alone(photos, teacher, tmp_path, only) -> None:
+    student = ModelConfig(
+        "student",
+        "autoencoder",
+        {
+            "encoder": (PixelUnshuffle(8), Linear(192, 4)),
+            "decoder": (Linear(4, 32), Linear(32, 192), PixelShuffle(8)),
+        },
+        4,
+    )
+    data, first = [str(photos)], tmp_path / "a"
+    before = distill.train_distillation(student, str(teacher), data, steps(first, 1))
+    after = distill.train_distillation(
+        student,
+        str(teacher),
+        data,
+        steps(tmp_path / "b", 60, lr=5e-3),
+        init=str(before),
+        only=only,
+        taught=0.8,
+    )
+    old, new = load_weights(before).tensors, load_weights(after).tensors
+    for name in old:
+        assert np.array_equal(old[name], new[name]) != name.startswith(f"{only}."), name
+    learned = {"encoder": "latent", "decoder": "decoder"}[only]
+    errors = log(tmp_path / "b", learned)
+    assert np.mean(errors[-10:]) < 0.9 * np.mean(errors[:5])
+    foreign = {"encoder": "decoder", "decoder": "latent"}[only]
+    assert not log(tmp_path / "b", foreign)
+
+
 def test_detail_tells_how_much_there_is_but_not_where() -> None:
     rng = torch.Generator().manual_seed(0)
     noise = torch.randn(4, 3, 128, 128, generator=rng)

@@ -172,6 +172,9 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
     show_default=True,
     help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
 )
+@click.option("--only", type=click.Choice(["encoder", "decoder"]), help="Train one part, keep the other.")
+@click.option("--taught", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+              help="Share of the decoder's lessons that are the teacher's latents.")  # fmt: skip
 @click.option("--latents", type=click.Path(dir_okay=False, path_type=Path),
               help="Where to keep the teacher's latents [default: OUT/latents.npz].")  # fmt: skip
 def distill(
@@ -181,6 +184,8 @@ def distill(
     latent_weight: float,
     teacher_weight: float,
     detail_weight: float,
+    only: str | None,
+    taught: float,
     latents: Path | None,
     **options: Any,
 ) -> None:
@@ -200,6 +205,7 @@ def distill(
         zoo.build(model, channels, name), teacher, list(options["data"]), config,
         init=options["init"], resume=not options["fresh"], latent_weight=latent_weight,
         teacher_weight=teacher_weight, detail_weight=detail_weight, cache=latents,
+        only=only, taught=taught,
     )  # fmt: skip
     _finish(path)
 

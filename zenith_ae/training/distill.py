@@ -106,12 +106,13 @@ def detail(x: Tensor) -> list[Tensor]:
 class DistillRecipe:
     """The loss of one step, for encoder and decoder together.
 
-    Half of a batch decodes the teacher's latents with a little noise added, so that the decoder
-    serves any program that speaks them; the other half decodes the student's own, so that the
-    pair works together. The encoder also regresses the teacher's latents, and for a quarter of the
+    Half of a batch (``taught``) decodes the teacher's latents with a little noise added, so that the
+    decoder serves any program that speaks them; the other half decodes the student's own, so that
+    the pair works together. The encoder also regresses the teacher's latents, and for a quarter of the
     batch the picture through the teacher's own decoder: which errors of a latent matter to a
     program that reads it, only that decoder knows. All these terms are mean absolute errors, and
-    so is the last, of the amount of fine `detail` in what the student's decoder makes.
+    so is the last, of the amount of fine `detail` in what the student's decoder makes. What would only
+    teach a part that is not trained is not computed.
     """
 
     pool: ImagePool
@@ -122,6 +123,7 @@ class DistillRecipe:
     teacher_weight: float = 1.0
     detail_weight: float = 0.3
     latent_noise: float = 0.1
+    taught: float = 0.5  # share of the batch that decodes the teacher's latents
     margin: int = 1  # latents at a crop's border lack context: their targets are left out
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -143,27 +145,35 @@ class DistillRecipe:
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
         x, z, noise = (to_tensor(a, self.config.device) for a in batch)
-        own = model["encoder"](x.contiguous(memory_format=torch.channels_last))
-        m = self.margin
-        latent = (own - z)[:, :, m:-m, m:-m].float().abs().mean()
-        half = len(x) // 2
-        mixed = torch.cat([(z + noise)[:half].to(own.dtype), own[half:]])
+        trained = {part: next(model[part].parameters()).requires_grad for part in ("encoder", "decoder")}
+        count = min(max(round(self.taught * len(x)), 1), len(x) - 1) if trained["decoder"] else 0
+        loss, logs = torch.zeros((), device=x.device), dict[str, float]()
+
+        def add(name: str, weight: float, term: Tensor) -> None:
+            nonlocal loss
+            loss = loss + weight * term
+            logs[name] = float(term.detach())
+
+        first = 0 if trained["encoder"] else count  # the decoder alone needs only what it decodes
+        with torch.set_grad_enabled(trained["encoder"]):
+            own = model["encoder"](x[first:].contiguous(memory_format=torch.channels_last))
+        mixed = torch.cat([(z + noise)[:count].to(own.dtype), own[count - first :]])
         out = model["decoder"](mixed.contiguous(memory_format=torch.channels_last)).float()
         error = (out - x).abs()
-        taught, round_trip = error[:half].mean(), error[half:].mean()
-        loss = taught + round_trip + self.latent_weight * latent
-        logs = {"decoder": float(taught.detach()), "pair": float(round_trip.detach())}
-        if self.detail_weight:
-            pairs = zip(detail(out), detail(x), strict=True)
-            lost = torch.stack([(a - b).abs().mean() for a, b in pairs]).sum()
-            loss = loss + self.detail_weight * lost
-            logs["detail"] = float(lost.detach())
-        if self.teacher is not None and self.teacher_weight:
-            few = max(1, len(x) // 4)
-            foreign = (self.teacher(own[half : half + few]).float() - x[half : half + few]).abs().mean()
-            loss = loss + self.teacher_weight * foreign
-            logs["teacher"] = float(foreign.detach())
-        return loss, logs | {"latent": float(latent.detach())}
+        add("pair", 2 * (1 - self.taught), error[count:].mean())
+        if trained["decoder"]:
+            add("decoder", 2 * self.taught, error[:count].mean())
+            if self.detail_weight:
+                pairs = zip(detail(out), detail(x), strict=True)
+                lost = torch.stack([(a - b).abs().mean() for a, b in pairs]).sum()
+                add("detail", self.detail_weight, lost)
+        if trained["encoder"]:
+            if self.teacher is not None and self.teacher_weight:
+                some = slice(count, count + max(1, len(x) // 4))
+                add("teacher", self.teacher_weight, (self.teacher(own[some]).float() - x[some]).abs().mean())
+            m = self.margin
+            add("latent", self.latent_weight, (own - z)[:, :, m:-m, m:-m].float().abs().mean())
+        return loss, logs
 
 
 def _validate(pool: ImagePool, latents: list[np.ndarray], teacher: Network | None) -> Any:
@@ -203,6 +213,8 @@ def train_distillation(
     teacher_weight: float = 1.0,
     detail_weight: float = 0.3,
     cache: Path | None = None,
+    only: str | None = None,
+    taught: float = 0.5,
 ) -> Path:
     """Train encoder and decoder students; returns the weights file (``out/<name>.safetensors``).
 
@@ -219,6 +231,9 @@ def train_distillation(
     detail_weight : weight of the error in the amount of fine detail; more is crisper, less has a
         higher PSNR.
     cache : where the teacher's latents are kept, default ``out/latents.npz``.
+    only : train this part alone ("encoder" or "decoder") and keep the other as it is.
+    taught : share of what the decoder learns from that are the teacher's latents; the others are the
+        student's own.
 
     Raises
     ------
@@ -244,6 +259,8 @@ def train_distillation(
     model = build_modules(config)
     if init:
         load_into(model, init)
+    if only:
+        model.requires_grad_(False)[only].requires_grad_(True)
     if all(min(p.shape[:2]) < train.crop for p in pool.images):
         raise ImageError(
             f"no picture is as large as a crop of {train.crop}: use larger ones or a smaller --crop"
@@ -257,6 +274,7 @@ def train_distillation(
         latent_weight,
         teacher_weight,
         detail_weight,
+        taught=taught,
     )
     path = train.out / f"{config.name}.safetensors"
 
