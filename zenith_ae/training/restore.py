@@ -24,7 +24,7 @@ from .data import ImagePool, random_crops
 from .degradations import Mixture, blur
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
-__all__ = ["RestoreRecipe", "build_modules", "load_into", "train_restoration"]
+__all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
 
 
 def build_modules(config: ModelConfig) -> nn.ModuleDict:
@@ -32,6 +32,14 @@ def build_modules(config: ModelConfig) -> nn.ModuleDict:
     return nn.ModuleDict(
         {part: build_module(layers, config.in_channels(part)) for part, layers in config.parts.items()}
     )
+
+
+def start_small(denoiser: nn.Module) -> None:
+    """Scale the last layer down, so that a denoiser starts near the identity: its residual is small."""
+    last = [layer for layer in denoiser.children() if list(layer.parameters())][-1]
+    with torch.no_grad():
+        for p in last.parameters():
+            p.mul_(0.1)
 
 
 def load_into(model: nn.Module, path: str | Path) -> None:
@@ -250,10 +258,7 @@ def train_restoration(
         validation=16, seed=0
     )
     model = build_modules(config)
-    last = [layer for layer in model["denoiser"].children() if list(layer.parameters())][-1]
-    with torch.no_grad():  # start near the identity: the residual is small
-        for p in last.parameters():
-            p.mul_(0.1)
+    start_small(model["denoiser"])
     if init:
         load_into(model, init)
     if only:
