@@ -54,7 +54,8 @@ def command(tmp_path: Path) -> list[str]:
     config = ModelConfig("teacher", "autoencoder", {"encoder": (PixelUnshuffle(8), Linear(192, 32))}, 32)
     save_weights(tmp_path / "teacher.safetensors", config, random_weights(config).tensors, {})
     return [
-        "--out", str(tmp_path / "out"), "--data", str(photos), "--teacher", str(tmp_path / "teacher.safetensors"),
+        "--out", str(tmp_path / "out"), "--data", str(photos),
+        "--teacher", str(tmp_path / "teacher.safetensors"),
         "--steps", "3", "--batch", "2", "--crop", "32", "--size", "32", "--rounds", "1", "--validation", "2",
         "--json", str(tmp_path / "rows.json"), "--isa", "generic",
     ]  # fmt: skip

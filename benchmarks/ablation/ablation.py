@@ -4,11 +4,12 @@ Compares the networks of variants.py at equal latency on our engine and after eq
 
 * ``size``: finds each variant's channels C and hidden channels M at 1/8 resolution. Candidates
   are all pairs of multiples of 16 with M within 16 of the variant's ratio times C (within 32 for a
-  ratio of 1), in the order of their operations. It times the one with the reference's number of operations, moves to the one
-  with these divided by the time relative to the reference's, and times five about it; the nearest
-  to the reference's time is taken if it is within 3 %, else it moves again, three times at most.
-  Times are medians of turns (``--size`` squared, ``--threads``, first level of ``--isa``). What
-  remains is printed.
+  ratio of 1), in the order of their operations. It times the one with the reference's number of
+  operations, moves to the one with these divided by the time relative to the reference's, and times
+  five about it; the nearest to the reference's time is taken if it is within 3 %, else it moves
+  again, three times at most. Times (``--size`` squared, ``--threads``, first level of ``--isa``)
+  are taken in turns, on one thread of CPU time, and the best counts: on a busy machine the best of
+  nine repeats within 1 %, their median within 5 %. What remains is printed.
 * ``latency``: all chosen sizes in turns, at every level of ``--isa``.
 * ``train``: each for ``--minutes`` of its process's CPU time (or ``--steps``) from the same seed, as
   `zenith-ae train` does, with the mean absolute error alone: decoders from the teacher's latents of
@@ -78,8 +79,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--batch", type=int, default=8)
     add("--crop", type=int, default=128)
     add("--validation", type=int, default=24, help="pictures kept for validation [default: 24]")
-    add("--data", nargs="+", help="[default: the two packs of the shipped weights]",
-        default=[str(SHARED / "data" / f"train_{name}.tar") for name in ("bsds400", "photos1000")])  # fmt: skip
+    packs = [str(SHARED / "data" / f"train_{name}.tar") for name in ("bsds400", "photos1000")]
+    add("--data", nargs="+", default=packs, help="[default: the two packs of the shipped weights]")
     add("--teacher", default=str(SHARED / "teachers" / "taef2_encoder.safetensors"))
     add("--latents", type=Path, help="where the teacher's latents are kept [default: OUT/latents.npz]")
     add("--json", type=Path, help="write all numbers to this file")
@@ -155,13 +156,17 @@ class Study:
         x, plane = part_input(config, part, self.options.size, self.options.size)
         return lambda: engine.run(part, x, plane=plane, out="uint8")
 
+    def in_turn(self, candidates: Any, rounds: int) -> Any:
+        clock = time.process_time if self.options.threads == 1 else time.perf_counter
+        return in_turn(candidates, rounds=rounds, clock=clock)
+
     def ratios(self, variant: Variant, sizes: Sequence[tuple[int, int]], rounds: int) -> list[float]:
-        """Median latencies of a variant in some sizes, relative to its reference's."""
+        """Latencies of a variant in some sizes, relative to its reference's."""
         reference, isa = self.reference(variant), self.options.isa[0]
         assert reference.size is not None
         candidates = {size: self.runner(variant, size, isa) for size in sizes}
-        timings = in_turn({None: self.runner(reference, reference.size, isa), **candidates}, rounds=rounds)
-        return [timings[size].median / timings[None].median for size in sizes]
+        timings = self.in_turn({None: self.runner(reference, reference.size, isa), **candidates}, rounds)
+        return [timings[size].best / timings[None].best for size in sizes]
 
     def size(self, variant: Variant) -> None:
         """Find the size at which a variant takes the reference's time."""
@@ -210,18 +215,17 @@ class Study:
         return c, m
 
     def latency(self) -> None:
-        """Time everything that has a size in one run, level by level."""
-        sizes = {v.name: (v, size) for v in self.variants if (size := self.sized(v)) and v.seed == 0}
+        """Time everything that has a size in one run, level by level; equal networks once."""
+        sizes = {v: size for v in self.variants if (size := self.sized(v))}
+        networks = {v: v.layers(*size) for v, size in sizes.items()}
         path = self.out / "latency.json"
         found = json.loads(path.read_text()) if path.exists() else {}
         for isa in self.options.isa:
-            if set(found.get(isa, ())) >= set(sizes):
+            if set(found.get(isa, ())) >= {v.name for v in sizes}:
                 continue
-            timings = in_turn(
-                {name: self.runner(v, size, isa) for name, (v, size) in sizes.items()},
-                rounds=self.options.rounds,
-            )
-            found[isa] = {name: 1e3 * timing.median for name, timing in timings.items()}
+            runners = {networks[v]: self.runner(v, size, isa) for v, size in sizes.items()}
+            timings = self.in_turn(runners, self.options.rounds)
+            found[isa] = {v.name: 1e3 * timings[layers].best for v, layers in networks.items()}
             write_json(path, found)
 
     # --- training -------------------------------------------------------------------------------
@@ -300,8 +304,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         first = mine[0]
         levels = list(first["ms"])
         cases = list(first.get("psnr", ()))
-        columns = ["choice", "variant", "C / M at 1/8", "parameters", *(f"time, {isa}" for isa in levels),
-                   "steps", *(f"dB, sigma {case}" if case else "dB" for case in cases), "difference, dB"]  # fmt: skip
+        columns = ["choice", "variant", "C / M at 1/8", "parameters", *(f"time, {isa}" for isa in levels)]
+        columns += ["steps", *(f"dB, sigma {case}" if case else "dB" for case in cases), "difference, dB"]
         lines = [f"**{task}**\n", f"| {' | '.join(columns)} |", "|---|---|" + "--:|" * (len(columns) - 2)]
         for row in mine:
             cells = [row["question"], row["name"], f"{row['size'][0]} / {row['size'][1]}",
