@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -57,7 +58,7 @@ def denoiser() -> ModelConfig:
     )
 
 
-def steps(out: Path, count: int, **options: object) -> TrainConfig:
+def steps(out: Path, count: int | None, **options: object) -> TrainConfig:
     fields = {"batch": 4, "crop": 32, "warmup": 5, "precision": "float32", "log_every": 1, "threads": 1}
     return TrainConfig(out=out, steps=count, **(fields | options))  # type: ignore[arg-type]
 
@@ -75,6 +76,13 @@ def test_training_lowers_the_loss_and_exports_usable_weights(photos, denoiser, t
     weights = load_weights(path)
     assert weights.config == denoiser
     assert weights.metadata["steps"] == "60"
+
+
+def test_minutes_are_those_of_the_clock(photos, denoiser, tmp_path) -> None:
+    seconds = itertools.count()  # a clock by which each step takes a second
+    config = steps(tmp_path, None, minutes=0.1, clock=lambda: float(next(seconds)))
+    path = restore.train_restoration(denoiser, [str(photos)], config)
+    assert load_weights(path).metadata["steps"] == load_weights(path).metadata["seconds"] == "6"
 
 
 def test_psnr_loss_lowers_the_error_too(photos, denoiser, tmp_path) -> None:
