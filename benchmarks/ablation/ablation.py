@@ -9,7 +9,7 @@ Compares the networks of variants.py at equal latency on our engine and after eq
   five about it; the nearest to the reference's time is taken if it is within 3 %, else it moves
   again, three times at most. Times (``--size`` squared, ``--threads``, first level of ``--isa``)
   are taken in turns, on one thread of CPU time, and the best counts: on a busy machine the best of
-  nine repeats within 1 %, their median within 5 %. What remains is printed.
+  nine repeated within 3 %, their median within 5 %. What remains is printed.
 * ``latency``: all chosen sizes in turns, at every level of ``--isa``.
 * ``train``: each for ``--minutes`` of its process's CPU time (or ``--steps``) from the same seed, as
   `zenith-ae train` does, with the mean absolute error alone: decoders from the teacher's latents of
