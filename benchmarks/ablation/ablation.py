@@ -246,8 +246,8 @@ class Study:
             self.data = Data(options)
         folder = path.with_suffix("")
         config = TrainConfig(
-            folder, **budget, batch=options.batch, crop=options.crop, warmup=50, threads=options.threads,
-            seed=variant.seed, evaluate_minutes=float("inf"), clock=time.process_time,
+            folder, **budget, batch=options.batch, crop=options.crop, warmup=50, seed=variant.seed,
+            threads=options.threads, workers=0, evaluate_minutes=float("inf"), clock=time.process_time,
         )  # fmt: skip
         torch.manual_seed(variant.seed)
         network: nn.Module = build_module(variant.layers(*size), self.inputs(variant))
