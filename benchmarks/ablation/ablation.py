@@ -294,30 +294,34 @@ class Study:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """A table a task: latencies relative to the reference, PSNR, and its difference to the reference's.
+    """A table a task, of what is trained: time relative to the reference's, PSNR, gain over it.
 
-    Behind the difference stands the standard error of its mean over the pictures.
+    Behind the gain stands the standard error of its mean over the pictures.
     """
     tables = []
     for task in dict.fromkeys(row["task"] for row in rows):
         mine = [row for row in rows if row["task"] == task]
         first = mine[0]
         levels = list(first["ms"])
-        cases = list(first.get("psnr", ()))
+        cases = next((list(row["psnr"]) for row in mine if "psnr" in row), [])
         columns = ["choice", "variant", "C / M at 1/8", "parameters", *(f"time, {isa}" for isa in levels)]
         columns += ["steps", *(f"dB, sigma {case}" if case else "dB" for case in cases), "difference, dB"]
         lines = [f"**{task}**\n", f"| {' | '.join(columns)} |", "|---|---|" + "--:|" * (len(columns) - 2)]
         for row in mine:
+            if "psnr" not in row:
+                continue
             cells = [row["question"], row["name"], f"{row['size'][0]} / {row['size'][1]}",
                      f"{row['parameters']:,}"]  # fmt: skip
             for isa in levels:
                 same = row["ms"].get(isa)
                 shown = f"{first['ms'][isa]:.1f} ms" if row is first else ""
                 cells.append(shown or (f"{same / first['ms'][isa]:.3f}" if same else ""))
-            cells.append(f"{row['steps']:,}" if "steps" in row else "")
-            cells += [f"{np.mean(row['psnr'][case]):.2f}" if "psnr" in row else "" for case in cases]
-            cells.append(difference(row, first) if "psnr" in row and row is not first else "")
+            cells.append(f"{row['steps']:,}")
+            cells += [f"{np.mean(row['psnr'][case]):.2f}" for case in cases]
+            cells.append(difference(row, first) if row is not first and "psnr" in first else "")
             lines.append(f"| {' | '.join(cells)} |")
+        if waiting := [row["name"] for row in mine if "psnr" not in row]:
+            lines.append(f"\nNot trained yet: {'; '.join(waiting)}.")
         tables.append("\n".join(lines) + "\n")
     return "\n".join(tables)
 

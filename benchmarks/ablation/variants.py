@@ -172,6 +172,14 @@ def gate_alone(network: nn.Module) -> nn.Module:
     return network
 
 
+def small_gates(network: nn.Module) -> nn.Module:
+    """Start gates at a tenth of their usual spread, so that transforms at first say little."""
+    for name, parameter in network.named_parameters():
+        if name.endswith("gate"):
+            parameter.data.mul_(0.1)
+    return network
+
+
 class WithLatent(nn.Module):
     """Adds a linear view of the latents, enlarged bilinearly, to what a decoder makes of them."""
 
@@ -224,6 +232,7 @@ VARIANTS: tuple[Variant, ...] = (
     _denoiser("u-net", "reference", layers=unet, size=_UNET),
     _denoiser("u-net, other seed", "reference", layers=unet, size=_UNET, seed=1),
     _denoiser("u-net, no WHT", "WHT", layers=partial(unet, tiles=(0, 0, 0))),
+    _denoiser("u-net, small gates", "WHT", layers=unet, size=_UNET, change=small_gates),
     _denoiser("u-net, T = 4", "tile", layers=partial(unet, tiles=(4, 4, 4))),
     _denoiser("u-net, T = 8", "tile", layers=partial(unet, tiles=(8, 8, 8))),
     _denoiser("u-net of 3x3 convolutions", "local view", layers=partial(unet, conv=True),
