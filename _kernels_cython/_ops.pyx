@@ -293,6 +293,45 @@ def wht_tiles_backward(x, grad_out, grad_in, gate, threshold, grad_gate, grad_th
                                    channels, T, gate_ptr, threshold_ptr, dgate_ptr, dthreshold_ptr)
 
 
+def winograd_in(x, out, isa=None):
+    """A row of input tiles of Winograd's convolution: x (rows <= 6, width, channels), its rows possibly
+    further apart, to out (36, tiles, channels), likewise."""
+    cdef const zn_kernels *kernels = table(isa, x)
+    cdef int rows, width, channels, tiles
+    cdef ptrdiff_t x_row, plane
+    rows, width, channels = shape = x.shape
+    tiles = out.shape[1]
+    require_channels(channels)
+    require(0 < rows <= ZN_WINOGRAD_IN and width > 0 and tiles > 0, "need 1 to 6 rows, a pixel and a tile")
+    cdef const void *x_ptr = rows_of(x, stored(x), shape, "x", &x_row)
+    cdef void *out_ptr = rows_of(out, stored(x), (ZN_WINOGRAD_IN**2, tiles, channels), "out", &plane, True)
+    with nogil:
+        kernels.winograd_in(x_ptr, x_row, rows, width, channels, tiles, out_ptr, plane)
+
+
+def winograd_out(x, bias, residual, out, bint relu=False, isa=None):
+    """A row of output tiles of Winograd's convolution: x (36, tiles, channels) float32 to out (rows <= 4,
+    width, channels) with tiles = ceil(width / 4). Rows may lie further apart. bias (channels,) and
+    residual, stored and shaped like out, may be None."""
+    cdef const zn_kernels *kernels = table(isa, out)
+    cdef int rows, width, channels
+    cdef ptrdiff_t plane, out_row, residual_row = 0
+    cdef const void *residual_ptr = NULL
+    rows, width, channels = shape = out.shape
+    require_channels(channels)
+    require(0 < rows <= ZN_WINOGRAD_OUT and width > 0, "need 1 to 4 rows of at least one pixel")
+    tiles = -(-width // ZN_WINOGRAD_OUT)
+    cdef const float *x_ptr = <const float *>rows_of(
+        x, np.float32, (ZN_WINOGRAD_IN**2, tiles, channels), "x", &plane)
+    cdef const float *bias_ptr = floats(bias, (channels,), "bias")
+    if residual is not None:
+        residual_ptr = rows_of(residual, stored(out), shape, "residual", &residual_row)
+    cdef void *out_ptr = rows_of(out, stored(out), shape, "out", &out_row, True)
+    with nogil:
+        kernels.winograd_out(x_ptr, plane, bias_ptr, residual_ptr, residual_row, out_ptr, out_row, rows,
+                             width, channels, relu)
+
+
 def fwht(x, isa=None):
     """Walsh-Hadamard transform of each row of x (count, n), in place; n a power of two."""
     cdef const zn_kernels *kernels = table(isa)

@@ -18,7 +18,7 @@ from zenith cimport (
 MAX_THREADS = ZN_MAX_THREADS
 
 cdef dict _kinds = {
-    "load": ZN_LOAD, "gemm": ZN_GEMM, "spectral": ZN_SPECTRAL, "mix": ZN_MIX,
+    "load": ZN_LOAD, "gemm": ZN_GEMM, "winograd": ZN_WINOGRAD, "spectral": ZN_SPECTRAL, "mix": ZN_MIX,
     "pool_sums": ZN_POOL_SUMS, "pool_scale": ZN_POOL_SCALE, "pool_apply": ZN_POOL_APPLY,
     "relu": ZN_RELU, "clamp": ZN_CLAMP, "add": ZN_ADD,
 }
@@ -122,7 +122,8 @@ cdef class Plan:
     cdef int fill(self, zn_step *s, step) except -1:
         s.kind = _kinds[step.kind]
         s.rows, s.width, s.load, s.store = step.rows, step.width, step.load, step.store
-        s.split, s.clamp, s.relu, s.length = step.split, step.clamp, step.relu, step.length
+        s.split, s.clamp, s.relu = step.split, step.clamp, step.relu
+        s.length, s.strip = step.length, step.strip
         if step.into is not None:
             s.into = grid_of(step.into, step.into_stride)
         else:

@@ -6,7 +6,7 @@ from zenith cimport zn_kernels
 
 cdef extern from "plan.h" nogil:
     int ZN_MAX_THREADS
-    enum: ZN_LOAD, ZN_GEMM, ZN_SPECTRAL, ZN_MIX, ZN_POOL_SUMS, ZN_POOL_SCALE, ZN_POOL_APPLY
+    enum: ZN_LOAD, ZN_GEMM, ZN_WINOGRAD, ZN_SPECTRAL, ZN_MIX, ZN_POOL_SUMS, ZN_POOL_SCALE, ZN_POOL_APPLY
     enum: ZN_RELU, ZN_CLAMP, ZN_ADD
 
     ctypedef struct zn_grid:
@@ -60,7 +60,7 @@ cdef extern from "plan.h" nogil:
         zn_grid residual
         int add_rows, add_length
         ptrdiff_t add_at, add_row, add_out_row
-        int length
+        int length, strip
         zn_border border
         int product_count, expand_count
         const zn_product *products

@@ -4,6 +4,7 @@ from libc.stddef cimport ptrdiff_t
 
 cdef extern from "zenith.h" nogil:
     enum: ZN_BLOCK, ZN_MAX_SEGMENTS, ZN_SPLIT_CHANNELS
+    enum: ZN_WINOGRAD_IN, ZN_WINOGRAD_OUT
     enum: ZN_U8, ZN_U16, ZN_F32
     enum: ZN_LEVELS
     enum: ZN_FLOAT, ZN_BF16, ZN_BF16_TILES
@@ -40,6 +41,11 @@ cdef extern from "zenith.h" nogil:
                                     int rows, int width, int channels, int T,
                                     const float *row_gate, const float *row_threshold,
                                     const float *column_gate, const float *column_threshold) noexcept nogil
+        void (*winograd_in)(const void *x, ptrdiff_t x_row, int rows, int width, int channels, int tiles,
+                            void *out, ptrdiff_t plane) noexcept nogil
+        void (*winograd_out)(const float *x, ptrdiff_t plane, const float *bias, const void *residual,
+                             ptrdiff_t residual_row, void *out, ptrdiff_t out_row, int rows, int width,
+                             int channels, int relu) noexcept nogil
         void (*relu)(const void *x, void *out, ptrdiff_t n) noexcept nogil
         void (*soft_clamp)(const void *x, void *out, ptrdiff_t n, float limit) noexcept nogil
         void (*add)(const void *x, const void *y, void *out, ptrdiff_t n) noexcept nogil

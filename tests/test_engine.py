@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from zenith_ae import engine
 from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.engine import base, cpus, geometry
 from zenith_ae.engine.native import NativeEngine
 from zenith_ae.errors import ConfigError, ImageError, IsaError, LatentError
-from zenith_ae.models import zoo
+from zenith_ae.metrics import psnr
+from zenith_ae.models import spec, zoo
 from zenith_ae.models.spec import (
     Add,
     Clamp,
@@ -199,6 +201,16 @@ CUSTOM = {
         (Linear(3, 5), PixelUnshuffle(2), ResBlock(20, pool=True), Linear(20, 16)), 3,
     ),
     "limit before a pool": ((Clamp(), ResBlock(16, pool=True), Conv(16, 3)), 16),
+    "large convolutions": (
+        (Conv(3, 64), ResBlock(64), Conv(64, 70), Relu(), Keep("a"), Conv(70, 70), Add("a"), Conv(70, 70),
+         Relu(), Add("a"), Conv(70, 70, bias=False), Add("a"), Relu(), Conv(70, 80, 2), Conv(80, 64), Relu(),
+         PixelShuffle(2), Conv(16, 8)), 3,
+    ),
+    "large convolutions around a pool": (
+        (Conv(64, 64), Relu(), Conv(64, 64), ResBlock(64, pool=True), Conv(64, 64), Upsample(),
+         Conv(64, 64, bias=False), Conv(64, 64), Linear(64, 3)), 64,
+    ),
+    "ends with a large convolution": ((Linear(3, 64), Relu(), Conv(64, 64)), 3),
     "a skip over a pool": (
         (Keep("a"), ResBlock(16), ResBlock(16, pool=True), Add("a"), Linear(16, 3)), 16,
     ),
@@ -297,6 +309,39 @@ def test_tiles_change_no_bit(architecture: str, dtype: str) -> None:
             arguments = inputs(config, part, height, width, "uint8")
             whole = native.run(part, **arguments, tile=0)
             assert np.array_equal(whole, native.run(part, **arguments, tile=100)), part
+
+
+def test_required_input_holds_to_the_bit() -> None:
+    """Winograd's algorithm ties an output to all pixels of its tile, by rounding only."""
+    layers = (Conv(3, 64), Conv(64, 64), Relu(), ResBlock(64), Conv(64, 3))
+    native = native_engine(custom(layers, 3), threads=1)
+    rng = np.random.default_rng(0)
+    x = rng.random((1, 60, 8, 3)).astype(np.float32)
+    whole = native.run("encoder", x, tile=0)
+    surprises = 0
+    for row in (28, 29, 30, 31):
+        lo, hi = geometry.required_input(layers, row, row + 1)
+        outside, inside = x.copy(), x.copy()
+        outside[:, :lo], outside[:, hi:] = rng.random((2, 1, 1, 1, 1))
+        assert np.array_equal(native.run("encoder", outside, tile=0)[:, row], whole[:, row])
+        # What a direct sum would not look at.
+        lo, hi = spec.required_input(layers, row, row + 1)
+        inside[:, :lo], inside[:, hi:] = rng.random((2, 1, 1, 1, 1))
+        surprises += not np.array_equal(native.run("encoder", inside, tile=0)[:, row], whole[:, row])
+        assert np.abs(native.run("encoder", inside, tile=0)[:, row] - whole[:, row]).max() < 1e-5
+    assert surprises, "nothing here needs more than a direct sum does"
+
+
+@every_dtype
+@pytest.mark.parametrize("tile", [1, 7, 13, 32])
+def test_tiles_of_any_size_keep_winograd_tiles_whole(tile: int, dtype: str) -> None:
+    """Odd sizes of pictures and tiles, at a resolution that by itself has no alignment."""
+    layers = (Conv(3, 64), Relu(), Conv(64, 64), Relu(), Conv(64, 64), Relu(), Conv(64, 5))
+    native = native_engine(custom(layers, 3), dtype, threads=2)
+    for height, width in ((1, 1), (31, 45), (50, 23)):
+        arguments = inputs(native.weights.config, "encoder", height, width)
+        assert np.array_equal(native.run("encoder", **arguments, tile=0),
+                              native.run("encoder", **arguments, tile=tile))  # fmt: skip
 
 
 @pytest.mark.parametrize("architecture", ["zenith-taesd-lite", "zenith-denoise"])
@@ -399,6 +444,24 @@ def test_bf16_halves_the_working_memory(architecture: str) -> None:
             native.run(part, **arguments, tile=0)
             peaks[dtype] = native.stats()["peak_bytes"]
         assert peaks["bf16"] < 0.6 * peaks["float32"]  # rows of pictures are float32 in both
+
+
+def test_bf16_costs_a_vanilla_round_trip_no_quality(shared: Path) -> None:
+    """Within 0.05 dB of float32 on pictures, with trained weights: here Winograd's transforms round too."""
+    encoder, decoder = (
+        load_weights(shared / "teachers" / f"taef2_{part}.safetensors") for part in ("encoder", "decoder")
+    )
+    differences = []
+    for name in ("cat.png", "cat.clean.png", "coffee.jpg"):
+        with Image.open(Path(__file__).parents[1] / "examples" / name) as image:
+            picture = np.asarray(image.convert("RGB"))[None, :256, :256]
+        values = []
+        for dtype in ("float32", "bf16"):
+            latents = native_engine(encoder, dtype).run("encoder", picture)
+            decoded = native_engine(decoder, dtype).run("decoder", latents, out="uint8")
+            values.append(psnr(decoded[0], picture[0]))
+        differences.append(values[1] - values[0])
+    assert abs(np.mean(differences)) < 0.05
 
 
 def test_bf16_reads_pictures_of_16_bits_and_writes_floats_without_rounding() -> None:
@@ -532,7 +595,8 @@ def test_a_forked_child_can_run() -> None:
     code = """
 import os, numpy as np, sys, threading
 from zenith_ae import engine
-from zenith_ae.models import zoo
+from zenith_ae.metrics import psnr
+from zenith_ae.models import spec, zoo
 from zenith_ae.weights import Weights
 config = zoo.build("zenith-taesd-nano")
 rng = np.random.default_rng(0)
@@ -580,7 +644,8 @@ def test_large_picture_stays_within_its_memory_bound() -> None:
     code = """
 import resource, numpy as np
 from zenith_ae import engine
-from zenith_ae.models import zoo
+from zenith_ae.metrics import psnr
+from zenith_ae.models import spec, zoo
 from zenith_ae.weights import Weights
 config = zoo.build("zenith-taesd-lite")
 rng = np.random.default_rng(0)

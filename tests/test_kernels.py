@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from zenith_ae import selftest
 from zenith_ae._kernels import _ops, available_isas, compiled_isas, cpu_features, current_isa, fast_bf16
+from zenith_ae.engine import packing
 from zenith_ae.errors import IsaError
 
 every_isa = pytest.mark.parametrize("isa", available_isas())
@@ -455,6 +456,141 @@ def test_batch_functions_for_training_use_the_stored_convention(isa, rng, H, W, 
     assert (grad_gate == gate_total).all()
     if with_threshold:
         assert (grad_threshold == threshold_total).all()
+
+
+# --- Winograd's convolution -----------------------------------------------------------------
+
+ROOT = np.sqrt(2.0)
+POINTS = np.array([0, 1 / ROOT, -1 / ROOT, ROOT, -ROOT])
+
+
+def input_matrix() -> np.ndarray:
+    """(6, 6): a row for each point, the polynomial whose zeros are the other points; last, all of them."""
+    rows = [np.append(np.poly(np.delete(POINTS, i))[::-1], 0) for i in range(5)]
+    return np.array([*rows, np.poly(POINTS)[::-1]])
+
+
+def output_matrix() -> np.ndarray:
+    """(4, 6): powers of each point; infinity only counts in the last row."""
+    return np.column_stack([POINTS ** np.arange(4)[:, None], [0, 0, 0, 1]])
+
+
+def direct_convolution(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """x (H + 2, W + 2, channels) with its border, weight (cout, channels, 3, 3) -> (H, W, cout), float64."""
+    height, width = x.shape[0] - 2, x.shape[1] - 2
+    x, weight = x.astype(np.float64), weight.astype(np.float64)
+    return sum(x[i : i + height, j : j + width] @ weight[:, :, i, j].T for i in range(3) for j in range(3))
+
+
+def rows_apart(rows: int, width: int, channels: int, gap: int) -> tuple[np.ndarray, np.ndarray]:
+    """SENTINELs as (rows, width, channels), ``gap`` of them after each row and a row behind; all of them."""
+    memory = np.full((rows + 1, width * channels + gap), SENTINEL)
+    strides = (memory.strides[0], 4 * channels, 4)
+    return np.lib.stride_tricks.as_strided(memory, (rows, width, channels), strides), memory
+
+
+def assert_only_rows_written(memory: np.ndarray, rows: int, length: int) -> None:
+    assert (memory[:rows, length:] == SENTINEL).all()
+    assert (memory[rows:] == SENTINEL).all()
+
+
+@every_isa
+@given(rng=seeds, rows=st.integers(1, 6), tiles=st.integers(1, 5), missing=st.integers(0, 5),
+       channels=channel_counts, gap=st.sampled_from([0, 16, 5]))  # fmt: skip
+def test_winograd_in_matches_float64(isa, rng, rows, tiles, missing, channels, gap):
+    width = 4 * tiles + 2 - missing
+    x = normal(rng, rows, width, channels)
+    out, memory = rows_apart(36, tiles, channels, gap)
+    _ops.winograd_in(x, out, isa=isa)
+
+    def reference(dtype) -> np.ndarray:
+        padded = np.zeros((6, 4 * tiles + 2, channels), dtype)
+        padded[:rows, :width] = x
+        B = input_matrix().astype(dtype)
+        blocks = [np.einsum("iy,jx,yxc->ijc", B, B, padded[:, 4 * t : 4 * t + 6]) for t in range(tiles)]
+        return np.stack(blocks, 2).reshape(36, tiles, channels)
+
+    assert_accurate(out, reference(np.float64), reference(np.float32), np.abs(x).max())
+    assert_only_rows_written(memory, 36, tiles * channels)
+
+
+@every_isa
+@given(rng=seeds, rows=st.integers(1, 4), width=st.integers(1, 18), channels=channel_counts,
+       with_bias=st.booleans(), with_residual=st.booleans(), relu=st.booleans(),
+       gap=st.sampled_from([0, 16, 5]))  # fmt: skip
+def test_winograd_out_matches_float64(isa, rng, rows, width, channels, with_bias, with_residual, relu, gap):
+    tiles = -(-width // 4)
+    x = normal(rng, 36, tiles, channels)
+    bias = normal(rng, channels) if with_bias else None
+    residual = normal(rng, rows, width, channels) if with_residual else None
+    out, memory = rows_apart(rows, width, channels, gap)
+    _ops.winograd_out(x, bias, residual, out, relu, isa=isa)
+
+    def reference(dtype) -> np.ndarray:
+        A = output_matrix().astype(dtype)
+        tiled = np.einsum("yi,xj,ijtc->ytxc", A, A, x.astype(dtype).reshape(6, 6, tiles, channels))
+        y = tiled.reshape(4, 4 * tiles, channels)[:rows, :width]
+        y = y if bias is None else y + bias
+        return act(y if residual is None else y + residual, relu)
+
+    assert_accurate(out, reference(np.float64), reference(np.float32), np.abs(x).max())
+    assert_only_rows_written(memory, rows, width * channels)
+
+
+@every_isa
+@given(rng=seeds, width=st.integers(1, 14), height=st.integers(1, 4))
+def test_winograd_gives_the_convolution(isa, rng, width, height):
+    cin, cout, tiles = 48, 32, -(-width // 4)
+    x = np.zeros((height + 2, width + 2, cin), np.float32)
+    x[1:-1, 1:-1] = normal(rng, height, width, cin)
+    weight = normal(rng, cout, cin, 3, 3)
+    values, out = np.empty((36, tiles, cin), np.float32), np.empty((height, width, cout), np.float32)
+    _ops.winograd_in(x, values, isa=isa)
+    sums = values @ packing.winograd(weight).swapaxes(1, 2)
+    _ops.winograd_out(sums, None, None, out, isa=isa)
+    exact = direct_convolution(x, weight)
+    norm = np.sqrt(direct_convolution(np.square(x), np.square(weight)))
+    assert (np.abs(out - exact) <= 1e-5 * norm.max()).all()
+
+
+@every_isa
+@given(rng=seeds, tiles=st.integers(1, 4), dtype=st.sampled_from([np.float32, np.uint16]))
+def test_winograd_tile_bits_do_not_depend_on_the_neighbours(isa, rng, tiles, dtype):
+    x = normal(rng, 6, 4 * tiles + 2, 32)
+    x = x if dtype == np.float32 else narrow(x)
+    values, sums = np.empty((36, tiles, 32), dtype), normal(rng, 36, tiles, 32)
+    out, bias = np.empty((4, 4 * tiles, 32), dtype), normal(rng, 32)
+    _ops.winograd_in(x, values, isa=isa)
+    _ops.winograd_out(sums, bias, None, out, isa=isa)
+    for t in range(tiles):
+        one, block = np.empty((36, 1, 32), dtype), np.empty((4, 4, 32), dtype)
+        _ops.winograd_in(np.ascontiguousarray(x[:, 4 * t : 4 * t + 6]), one, isa=isa)
+        _ops.winograd_out(np.ascontiguousarray(sums[:, t : t + 1]), bias, None, block, isa=isa)
+        assert (one[:, 0] == values[:, t]).all()
+        assert (block == out[:, 4 * t : 4 * t + 4]).all()
+
+
+@every_isa
+@given(rng=seeds, rows=st.integers(1, 4), width=st.integers(1, 14), channels=channel_counts,
+       with_residual=st.booleans(), relu=st.booleans())  # fmt: skip
+def test_bf16_winograd_rounds_the_float32_result(isa, rng, rows, width, channels, with_residual, relu):
+    tiles = -(-width // 4)
+    x = narrow(normal(rng, rows + 2, width + 2, channels))
+    expected, out = np.empty((36, tiles, channels), np.float32), np.empty((36, tiles, channels), np.uint16)
+    _ops.winograd_in(widen(x), expected, isa=isa)
+    _ops.winograd_in(x, out, isa=isa)
+    assert (out == narrow(expected)).all()
+
+    sums, bias = normal(rng, 36, tiles, channels), normal(rng, channels)
+    residual = narrow(normal(rng, rows, width, channels)) if with_residual else None
+    expected, out = (
+        np.empty((rows, width, channels), np.float32),
+        np.empty((rows, width, channels), np.uint16),
+    )
+    wide = None if residual is None else widen(residual)
+    _ops.winograd_out(sums, bias, wide, expected, relu, isa=isa)
+    _ops.winograd_out(sums, bias, residual, out, relu, isa=isa)
+    assert (out == narrow(expected)).all()
 
 
 @every_isa

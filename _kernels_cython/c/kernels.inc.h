@@ -1,5 +1,6 @@
 /* All kernels of one level. Included once by each level_<isa>.c after its vector layer:
  * everything here is static, the tables at the end are what leaves the file. */
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -43,6 +44,8 @@
     .depthwise = depthwise_##STORAGE, \
     .wht_tiles = wht_tiles_##STORAGE, \
     .wht_tiles_separable = wht_tiles_separable_##STORAGE, \
+    .winograd_in = winograd_in_##STORAGE, \
+    .winograd_out = winograd_out_##STORAGE, \
     .relu = relu_##STORAGE, \
     .soft_clamp = soft_clamp_##STORAGE, \
     .add = add_##STORAGE, \

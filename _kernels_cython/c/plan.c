@@ -185,6 +185,67 @@ static void step_gemm(const work *w, const zn_step *s)
     }
 }
 
+/* A run of a strip's tiles that lie side by side. */
+typedef struct tile_run {
+    int first, count; /* tiles of the strip */
+    int y, x;         /* pixel of the first one */
+} tile_run;
+
+/* The run after the tiles of a strip that are `done`, of a grid `across` tiles wide. */
+static tile_run next_run(int strip, int tiles, int done, int across)
+{
+    const int tx = (strip + done) % across;
+    return (tile_run){done, min_int(tiles - done, across - tx), (strip + done) / across * ZN_WINOGRAD_OUT,
+                      tx * ZN_WINOGRAD_OUT};
+}
+
+/* Tiles are taken in strips, row after row of them, whose transformed values and sums stay in the cache.
+ * The step's product stands for 36: segment i is where the values i of a strip begin in scratch. */
+static void step_winograd(const work *w, const zn_step *s)
+{
+    const zn_product *p = s->products;
+    const int across = (s->width + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT;
+    const int all = across * ((s->rows + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT), unit = 14; /* as strips */
+    const ptrdiff_t depth = p->depth, columns = p->columns, value_plane = p->segment[1];
+    const ptrdiff_t sum_plane = s->strip * columns + ZN_BLOCK;
+    char *scratch = w->scratch;
+    char *const values = carve(&scratch, bytes(w, p->segments * value_plane));
+    float *const sums = (float *)(void *)scratch;
+    int begin, end;
+
+    zn_share((all + unit - 1) / unit, w->thread, w->threads, &begin, &end);
+    begin *= unit;
+    end = min_int(end * unit, all);
+    for (int strip = begin; strip < end; strip += s->strip) {
+        const int tiles = min_int(s->strip, end - strip);
+        for (tile_run r = {0}; r.first + r.count < tiles;) {
+            r = next_run(strip, tiles, r.first + r.count, across);
+            const char *corner = row_of(w, &s->in, r.y - 1);
+            w->k->winograd_in(corner + bytes(w, (r.x - 1) * s->in.pixel), s->in.row,
+                              min_int(s->rows + 2 - r.y, ZN_WINOGRAD_IN), s->width + 2 - r.x, p->depth,
+                              r.count, values + bytes(w, r.first * depth), value_plane);
+        }
+        for (int i = 0; i < p->segments; i++) {
+            zn_product one = *p;
+            one.in = p->segment[i];
+            one.segments = 1;
+            one.weight = (const char *)p->weight + bytes(w, i * depth * columns);
+            one.bias = NULL;
+            multiply(w, &one, 1, values, depth, NULL, 0, sums + i * sum_plane, 1, columns, tiles, 0);
+        }
+        for (tile_run r = {0}; r.first + r.count < tiles;) {
+            r = next_run(strip, tiles, r.first + r.count, across);
+            const char *residual = row_of(w, &s->residual, r.y);
+            char *out = row_of(w, &s->out, r.y);
+            w->k->winograd_out(sums + r.first * columns, sum_plane, p->bias,
+                               s->has_residual ? residual + bytes(w, r.x * s->residual.pixel) : NULL,
+                               s->residual.row, out + bytes(w, r.x * s->out.pixel), s->out.row,
+                               min_int(s->rows - r.y, ZN_WINOGRAD_OUT),
+                               min_int(s->width - r.x, r.count * ZN_WINOGRAD_OUT), p->columns, s->relu);
+        }
+    }
+}
+
 static float get_value(const void *values, int is_float, ptrdiff_t i)
 {
     float value;
@@ -458,6 +519,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
         switch (s->kind) {
         case ZN_LOAD: step_load(&w, s); break;
         case ZN_GEMM: step_gemm(&w, s); break;
+        case ZN_WINOGRAD: step_winograd(&w, s); break;
         case ZN_SPECTRAL: step_spectral(&w, s); break;
         case ZN_MIX: step_mix(&w, s); break;
         case ZN_POOL_SUMS: step_pool_sums(&w, s); break;

@@ -72,6 +72,7 @@ typedef struct zn_pool {
 enum {
     ZN_LOAD,       /* picture -> activation */
     ZN_GEMM,       /* products, from and to activations or pictures */
+    ZN_WINOGRAD,   /* a 3x3 convolution as 36 products of transformed tiles */
     ZN_SPECTRAL,   /* the same with zn_spectral in place of products */
     ZN_MIX,        /* Zenith block: products, mix, expand */
     ZN_POOL_SUMS,  /* products[0], then sums by channel of each row */
@@ -94,6 +95,7 @@ typedef struct zn_step {
     int add_length;      /* values of such a row */
     ptrdiff_t add_at, add_row, add_out_row;
     int length;          /* elementwise: values of a row */
+    int strip;           /* Winograd: tiles at a time */
     zn_border border;    /* cleared by this step */
     int product_count, expand_count;
     const zn_product *products, *expand;

@@ -107,6 +107,31 @@ static ZN_INLINE void gate_vectors(const int T, vf *v, const float *gate, const 
             } \
         }
 
+/* Six values of a row or column of an input tile, and four of an output tile: see winograd.inc.h. */
+#define ROOT_2 1.41421356f
+
+static ZN_INLINE void winograd_six(const vf *d, vf *out)
+{
+    const vf even = v_fma(v_set1(-2), d[2], d[4]), odd = v_fma(v_set1(-2), d[1], d[3]);
+    const vf even_a = v_fma(v_set1(-0.5f), d[2], d[4]), odd_a = v_fma(v_set1(-0.5f), d[1], d[3]);
+    out[0] = v_fma(v_set1(-2.5f), d[2], v_add(d[0], d[4]));
+    out[1] = v_fma(v_set1(ROOT_2 / 2), odd, even);
+    out[2] = v_fma(v_set1(-ROOT_2 / 2), odd, even);
+    out[3] = v_fma(v_set1(ROOT_2), odd_a, even_a);
+    out[4] = v_fma(v_set1(-ROOT_2), odd_a, even_a);
+    out[5] = v_fma(v_set1(-2.5f), d[3], v_add(d[1], d[5]));
+}
+
+static ZN_INLINE void winograd_four(const vf *m, vf *out)
+{
+    const vf sum = v_add(m[1], m[2]), difference = v_sub(m[1], m[2]);
+    const vf sum_a = v_add(m[3], m[4]), difference_a = v_sub(m[3], m[4]);
+    out[0] = v_add(m[0], v_add(sum, sum_a));
+    out[1] = v_mul(v_set1(ROOT_2 / 2), v_fma(v_set1(2), difference_a, difference));
+    out[2] = v_fma(v_set1(2), sum_a, v_mul(v_set1(0.5f), sum));
+    out[3] = v_fma(v_set1(2 * ROOT_2), difference_a, v_fma(v_set1(ROOT_2 / 4), difference, m[5]));
+}
+
 /* Adds what one column of three inputs gives to an output for which it is the given column. */
 static ZN_INLINE vf depthwise_column(vf sum, const int has_above, const int has_below, const vf *in,
                                      const vf *weight, const int column)

@@ -26,6 +26,7 @@
 #endif
 #include "depthwise.inc.h"
 #include "hadamard.inc.h"
+#include "winograd.inc.h"
 #include "elementwise.inc.h"
 
 #undef VALUE

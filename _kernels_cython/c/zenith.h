@@ -22,6 +22,8 @@
 #define ZN_BLOCK 16      /* channel padding; also the width of a packed weight panel */
 #define ZN_MAX_SEGMENTS 64 /* a pixel (un)shuffle by 8 has 64 */
 #define ZN_SPLIT_CHANNELS 64
+#define ZN_WINOGRAD_IN 6   /* side of an input tile, of which there are 36 products */
+#define ZN_WINOGRAD_OUT 4  /* side of an output tile */
 
 /* Matrix product over "segments" of the input, the one workhorse of the library:
  *
@@ -98,6 +100,23 @@ typedef struct zn_kernels {
                                 int rows, int width, int channels, int T,
                                 const float *row_gate, const float *row_threshold,
                                 const float *column_gate, const float *column_threshold);
+
+    /* A 3x3 convolution of stride 1 by Winograd's algorithm: winograd_in, 36 products, winograd_out.
+     *
+     * winograd_in transforms a row of `tiles` input tiles of 6 x 6 pixels, 4 pixels apart: the value
+     * (i, j) of tile t goes to out[(i * 6 + j) * plane + t * channels + c]. `in` is the corner of the
+     * first one, the pixel above and left of what it gives outputs for. Only `rows` <= 6 rows of
+     * `width` pixels are read; what lies outside counts as zero.
+     *
+     * winograd_out makes of such products (float32) a row of output tiles of 4 x 4 pixels:
+     *   out = act(transformed + bias[c] + residual)
+     * rows <= 4 rows of `width` pixels are written; bias and residual may be NULL. Pixels are
+     * `channels` values apart in all arrays. */
+    void (*winograd_in)(const void *in, ptrdiff_t in_row, int rows, int width, int channels, int tiles,
+                        void *out, ptrdiff_t plane);
+    void (*winograd_out)(const float *in, ptrdiff_t plane, const float *bias, const void *residual,
+                         ptrdiff_t residual_row, void *out, ptrdiff_t out_row, int rows, int width,
+                         int channels, int relu);
 
     /* Elementwise on n values: out = max(x, 0); out = tanh(x / limit) * limit (absolute error
      * below 1e-6 * limit, before rounding); out = x + y (any may alias). */

@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..errors import ConfigError
 from ..models import spec
 from ..models.spec import Layers
+from . import geometry
 from .packing import BLOCK, Packer, pad16
 from .products import MAX_SEGMENTS, Products
 from .program import LINE, Activation, Pool, Program, Step, place
@@ -19,6 +20,10 @@ __all__ = ["compile_layers"]
 
 #: Pixels that a band of a Zenith block has at least, so that a product is worth its panels.
 BAND_PIXELS = 128
+#: Tiles of a strip of Winograd's: a multiple of the unit, which suits the micro-kernels, and as many as
+#: have their transformed values and sums within so many bytes, a part of L2.
+WINOGRAD_UNIT = 14
+WINOGRAD_BYTES = 512 * 1024
 GROUP_NORM_EPSILON = 1e-5
 #: Channels of a picture up to which bf16 reads it as sums of two values: twice the products, on few.
 SPLIT_DEPTH = 32
@@ -214,17 +219,18 @@ class _Lowering:
             self.identity(i)
         if self.upsample and not conv and not identity:
             self.identity(i)
-        if conv and self.x is None:
-            self.load(i, dense=True)
-
         next_layer, relu, shuffle, skip = self.epilogue(i) if epilogue else (i + 1, False, 1, None)
         if next_layer > len(self.layers) or not epilogue:
             next_layer = i + 1
+        # A skip after a ReLU or a shuffle is added by the steps of a direct product only.
+        winograd = self.winograd(layer) and not self.upsample and shuffle == 1 and not (relu and skip)
+        if conv and self.x is None:
+            self.load(i, dense=not winograd)
         upsample, r = self.upsample, self.unshuffle
         stride = layer.stride if isinstance(layer, spec.Conv) else r
         rows, width = self.height // stride, self.width // stride
         up = 2 if upsample else 1
-        ends = next_layer >= len(self.layers) and skip is None
+        ends = next_layer >= len(self.layers) and skip is None and not winograd
         cout = layer.cout // shuffle**2
         if layer.cout % shuffle**2:
             raise ConfigError(
@@ -271,11 +277,24 @@ class _Lowering:
         if skip is not None and not relu and shuffle == 1 and not spectral and not upsample:
             # The product itself adds the skip connection, before nothing else.
             step.add, step.residual = None, step.add
+        if winograd:
+            self.to_winograd(step)
         self.emit(step)
         self.x, self.stored = step.out, ends
         self.height, self.width, self.channels = rows * shuffle * up, width * shuffle * up, cout
         self.unshuffle, self.upsample, self.clamp = 1, False, 0.0
         return next_layer
+
+    def winograd(self, layer: spec.Layer) -> bool:
+        return self.packer.winograd and geometry.winograd(layer)
+
+    def to_winograd(self, step: Step) -> None:
+        """Make a direct product one of Winograd's: the tiles of a strip, and what they take in scratch."""
+        tile_bytes = 36 * (self.value_bytes * step.into.pitch + 4 * step.out.pitch)
+        step.kind = "winograd"
+        step.strip = max(WINOGRAD_BYTES // tile_bytes // WINOGRAD_UNIT, 1) * WINOGRAD_UNIT
+        step.scratch = self.scratch(values=36 * (step.strip * step.into.pitch + BLOCK))
+        step.scratch += self.scratch(floats=36 * (step.strip * step.out.pitch + BLOCK))
 
     # --- blocks -----------------------------------------------------------------------------
 
@@ -293,6 +312,8 @@ class _Lowering:
             )  # fmt: skip
             y.border = 1
             step.products = lambda step=step, name=name: self.products.res(i, step, name)
+            if self.winograd(layer):
+                self.to_winograd(step)
             self.emit(step)
             y = out
         self.x = y

@@ -26,7 +26,42 @@ __all__ = [
     "regions",
     "split",
     "tile_side",
+    "winograd",
 ]
+
+#: Channels from which on Winograd's algorithm pays, and the side of its output tiles.
+WINOGRAD_CHANNELS = 64
+WINOGRAD_TILE = 4
+
+
+def winograd(layer: spec.Layer) -> bool:
+    """Whether the native engine may compute a layer's 3x3 convolutions by Winograd's algorithm."""
+    match layer:
+        case spec.Conv():
+            return layer.stride == 1 and min(layer.cin, layer.cout) >= WINOGRAD_CHANNELS
+        case spec.ResBlock():
+            return layer.channels >= WINOGRAD_CHANNELS
+        case _:
+            return False
+
+
+def alignment(layers: Layers) -> int:
+    """`spec.alignment` that also keeps Winograd's tiles whole."""
+    return spec.alignment(layers, lambda layer: WINOGRAD_TILE if winograd(layer) else 1)
+
+
+def required_input(layers: Layers, lo: int, hi: int) -> tuple[int, int]:
+    """`spec.required_input` to the bit: rounding ties an output to all pixels of its Winograd tile."""
+    tile = WINOGRAD_TILE
+
+    def reach(layer: spec.Layer, lo: int, hi: int) -> tuple[int, int]:
+        if not winograd(layer):
+            return layer.reach(lo, hi)
+        for _ in range(3 if isinstance(layer, spec.ResBlock) else 1):
+            lo, hi = min(lo - 1, lo // tile * tile), max(hi + 1, -(-hi // tile) * tile)
+        return lo, hi
+
+    return spec.required_input(layers, lo, hi, reach)
 
 
 def multiple(layers: Layers) -> int:
@@ -60,7 +95,7 @@ class Stage:
 
     @cached_property
     def alignment(self) -> int:
-        return spec.alignment(self.layers)
+        return alignment(self.layers)
 
 
 def split(part: str, layers: Layers, in_channels: int) -> tuple[Stage, ...]:
@@ -107,13 +142,13 @@ class Region:
 
 def spans(layers: Layers, padded: int, wanted: int, step: int) -> list[Span]:
     """Cut one axis into tiles of ``step`` input rows (a multiple of the alignment, or >= padded)."""
-    scale, align = spec.out_scale(layers), spec.alignment(layers)
+    scale, align = spec.out_scale(layers), alignment(layers)
     if step >= padded:
         return [Span(0, padded, 0, wanted, 0)]
     result = []
     for a in range(0, padded, step):
         start, stop = int(a * scale), min(int((a + step) * scale), wanted)
-        lo, hi = spec.required_input(layers, start, stop)
+        lo, hi = required_input(layers, start, stop)
         lo, hi = max(lo // align * align, 0), min(-(-hi // align) * align, padded)
         result.append(Span(lo, hi, start, stop, start - int(lo * scale)))
     return result
@@ -144,7 +179,7 @@ def tile_side(layers: Layers, pixels: int, density: Fraction) -> int:
     pixels : its side in pixels of the picture, at least 1.
     density : pixels of the picture per input unit along one axis.
     """
-    align = spec.alignment(layers)
+    align = alignment(layers)
     return -(-ceil(pixels / density) // align) * align
 
 
@@ -162,7 +197,7 @@ def choose_tiles(
     """
     if working_bytes(*padded) <= budget:
         return padded
-    align = spec.alignment(layers)
+    align = alignment(layers)
 
     def candidates(size: int) -> list[tuple[int, int, int]]:
         """Tile sizes with the largest and the total input of their spans."""

@@ -81,7 +81,9 @@ class NativeEngine(Engine):
         bf16 = dtype == "bf16" or (dtype == "auto" and fast)
         self.dtype = "bf16" if bf16 else "float32"
         self._tiles = emulate == "tiles"
-        self._packers = {part: Packer(weights.part(part), bf16) for part in weights.config.parts}
+        # Matrix tiles are so fast that Winograd's transforms would take longer than what they save.
+        winograd = not (bf16 and (self._tiles or self.isa == "amx"))
+        self._packers = {part: Packer(weights.part(part), bf16, winograd) for part in weights.config.parts}
         self._plans: OrderedDict[tuple[str, int, int, int], Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._free: list[NDArray[np.uint8]] = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "BLOCK", "Packer", "by_pixel", "dense", "pack", "pack_pairs", "pad16", "phase", "phases", "planes",
-    "shuffled", "to_bf16", "vector",
+    "shuffled", "to_bf16", "vector", "winograd",
 ]  # fmt: skip
 
 BLOCK = 16
@@ -35,11 +35,13 @@ class Packer:
     tensors : the weights of a network.
     bf16 : whether activations and matrices are bf16, else float32. Biases, gates and depthwise
         weights are float32 in both cases.
+    winograd : whether convolutions that `geometry.winograd` names are computed so.
     """
 
-    def __init__(self, tensors: dict[str, Array], bf16: bool = False) -> None:
+    def __init__(self, tensors: dict[str, Array], bf16: bool = False, winograd: bool = True) -> None:
         self.tensors = tensors
         self.bf16 = bf16
+        self.winograd = winograd
         self._packed: dict[Hashable, Any] = {}
 
     @property
@@ -159,6 +161,27 @@ def phases(weight: Array) -> dict[tuple[int, int], Array]:
         for py in (0, 1)
         for px in (0, 1)
     }
+
+
+# Winograd's transform of a 3-tap filter for six products, see winograd.inc.h: a row for each of the
+# points 0, 1/a, -1/a, a, -a and infinity, where a is the root of 2.
+_ROOT = np.sqrt(2.0)
+_FILTER = np.array(
+    [
+        [1, 0, 0],
+        [-2 / 3, -_ROOT / 3, -1 / 3],
+        [-2 / 3, _ROOT / 3, -1 / 3],
+        [1 / 6, _ROOT / 6, 1 / 3],
+        [1 / 6, -_ROOT / 6, 1 / 3],
+        [0, 0, 1],
+    ]
+)
+
+
+def winograd(weight: Array) -> Array:
+    """A 3x3 kernel (cout, cin, 3, 3) as the matrices of 36 products, (36, cout, cin), rounded once."""
+    found = _FILTER @ weight.astype(np.float64) @ _FILTER.T
+    return np.moveaxis(found, (2, 3), (0, 1)).reshape(36, *weight.shape[:2]).astype(np.float32)
 
 
 def planes(values: Array, scale: float = 1.0) -> Array:

@@ -159,6 +159,8 @@ class Products:
     def conv(self, i: int, layer: spec.Conv, step: Step, shuffle: int, upsample: bool) -> list[Product]:
         weight = self.tensor(i, "weight")
         bias = self.tensor(i, "bias") if layer.bias else None
+        if step.strip:
+            return self.winograd(("conv",), i, step, weight, bias)
         matrix = np.ascontiguousarray(weight.reshape(layer.cout, layer.cin, 9).swapaxes(1, 2))
         if not upsample:
             return [self.product(("conv",), i, step, TAPS_3X3, matrix, bias, shuffle)]
@@ -238,8 +240,27 @@ class Products:
 
     def res(self, i: int, step: Step, name: int) -> list[Product]:
         weight, bias = self.tensor(i, f"conv.{name}.weight"), self.tensor(i, f"conv.{name}.bias")
+        if step.strip:
+            return self.winograd(("res", name), i, step, weight, bias)
         matrix = np.ascontiguousarray(weight.reshape(*weight.shape[:2], 9).swapaxes(1, 2))
         return [self.product(("res", name), i, step, TAPS_3X3, matrix, bias, 1)]
+
+    def winograd(self, key: tuple, i: int, step: Step, weight: Array, bias: Array | None) -> list[Product]:
+        """36 products of a strip of transformed tiles, as one whose segments are their values."""
+        depth, columns = step.into.pitch, step.out.pitch
+
+        def make() -> tuple[NDArray[Any], Array | None]:
+            padded = np.pad(weight, ((0, 0), (0, depth - weight.shape[1]), (0, 0), (0, 0)))
+            packed = [self.packer.pack(matrix[:, None]) for matrix in packing.winograd(padded)]
+            return np.stack(packed), None if bias is None else packing.vector(bias, columns)
+
+        packed, packed_bias = self.once(("winograd", *key), i, make)
+        plane = step.strip * depth + BLOCK
+        return [
+            Product(
+                [p * plane for p in range(36)], depth, list(range(0, columns, BLOCK)), packed, packed_bias
+            )
+        ]
 
     def pool(
         self, i: int, x: Activation, out: Activation, wide: int

@@ -126,6 +126,7 @@ class Step:
     residual: Activation | None = None
     add: Activation | None = None
     length: int = 0
+    strip: int = 0
     border: Activation | None = None
     products: Any = ()  # a function that gives a list of Product once rows are known, or a list
     expand: Any = ()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
@@ -431,17 +431,17 @@ def out_scale(layers: Layers) -> Fraction:
     return scale
 
 
-def alignment(layers: Layers) -> int:
-    """The input step at which a tile may start so that its bits equal the whole picture's.
+def alignment(layers: Layers, grid: Callable[[Layer], int] = lambda layer: 1) -> int:
+    """The input step at which a tile may start so that every transform meets the same pixels.
 
-    The least common multiple, in input pixels, of every resolution change and every spectral
-    tile on the way.
+    The least common multiple, in input pixels, of every resolution change, of every spectral tile on
+    the way, and of what ``grid`` adds: a step in pixels after a layer.
     """
     scale, step = Fraction(1), Fraction(1)
     for layer in layers:
         scale *= layer.scale
-        grid = layer.tile if isinstance(layer, ZenithBlock) and layer.tile else 1
-        need = grid / scale
+        tile = layer.tile if isinstance(layer, ZenithBlock) and layer.tile else 1
+        need = lcm(tile, grid(layer)) / scale
         step = Fraction(lcm(step.numerator * need.denominator, need.numerator * step.denominator),
                         step.denominator * need.denominator)  # fmt: skip
     return ceil(step)
@@ -452,10 +452,17 @@ def is_global(layer: Layer) -> bool:
     return isinstance(layer, ResBlock) and layer.pool
 
 
-def required_input(layers: Layers, lo: int, hi: int) -> tuple[int, int]:
+def _reach(layer: Layer, lo: int, hi: int) -> tuple[int, int]:
+    return layer.reach(lo, hi)
+
+
+def required_input(
+    layers: Layers, lo: int, hi: int, reach: Callable[[Layer, int, int], tuple[int, int]] = _reach
+) -> tuple[int, int]:
     """The input interval [lo', hi') that the output interval [lo, hi) depends on, unclipped.
 
-    Global layers must have been split off before (`is_global`).
+    Global layers must have been split off before (`is_global`). ``reach`` stands for `Layer.reach` where
+    an engine computes a layer in a way that needs more.
     """
     kept: dict[str, tuple[int, int]] = {}
     for layer in reversed(layers):
@@ -466,7 +473,7 @@ def required_input(layers: Layers, lo: int, hi: int) -> tuple[int, int]:
             seen = kept.pop(layer.name, (lo, hi))
             lo, hi = min(lo, seen[0]), max(hi, seen[1])
         else:
-            lo, hi = layer.reach(lo, hi)
+            lo, hi = reach(layer, lo, hi)
     return lo, hi
 
 
