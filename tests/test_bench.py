@@ -14,7 +14,16 @@ from zenith_ae import measure
 from zenith_ae.app.cli import run
 from zenith_ae.engine import create
 from zenith_ae.models import spec, zoo
-from zenith_ae.models.spec import Conv, Linear, ModelConfig, PixelUnshuffle, Relu, Upsample, ZenithBlock
+from zenith_ae.models.spec import (
+    Conv,
+    Linear,
+    ModelConfig,
+    PixelUnshuffle,
+    Relu,
+    ResBlock,
+    Upsample,
+    ZenithBlock,
+)
 from zenith_ae.selftest import random_weights
 from zenith_ae.weights import save_weights
 
@@ -191,11 +200,15 @@ def test_working_memory_counts_the_arena_and_the_result():
     assert arena + result.nbytes <= used <= arena + result.nbytes + 65536
 
 
-def test_macs_are_those_of_the_layers_except_for_merged_taps():
-    layers = (Conv(3, 8), Relu(), Upsample(), Conv(8, 4), ZenithBlock(4, 8))
+def test_macs_are_those_of_the_layers_except_for_merged_taps_and_winograd_tiles():
+    layers = (Conv(3, 8), Relu(), Upsample(), Conv(8, 64), ZenithBlock(64, 8), Conv(64, 64),
+              ResBlock(64, pool=True), Conv(64, 64, 2), Upsample(), Conv(64, 64))  # fmt: skip
     own = [float(step.macs) for step in spec.trace(layers, 3)]
     macs = measure.executed_macs(layers, 3)
-    assert macs == [own[0], 0, 0, pytest.approx(own[3] * 4 / 9), own[4]]
+    assert macs[:3] == [own[0], 0, 0]
+    assert macs[3:] == pytest.approx(
+        [own[3] * 4 / 9, own[4], own[5] / 4, own[6] * (27 / 4 + 8) / (27 + 8), own[7], 0, own[9] * 4 / 9]
+    )
 
 
 @pytest.mark.parametrize("name", list(zoo.ARCHITECTURES))

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import Engine, create
+from .engine import Engine, create, geometry
 from .models import spec
-from .models.spec import Conv, Layers, Linear, ModelConfig, PixelUnshuffle, Upsample
+from .models.spec import Conv, Layers, Linear, ModelConfig, PixelUnshuffle, ResBlock, Upsample
 from .selftest import random_weights
 
 __all__ = [
@@ -126,13 +126,19 @@ def executed_macs(layers: Layers, in_channels: int) -> list[float]:
     """Multiply-accumulates of each layer per input pixel, as the native engine computes them.
 
     These are the layers' own (`spec.Layer.macs`), but a 3x3 convolution of an input enlarged by 2
-    counts 4 products, not 9: taps that meet the same pixel are added up beforehand.
+    counts 4 products, not 9, since taps that meet the same pixel are added up beforehand, and a
+    Winograd convolution 36 for 16 pixels, not 144 (at level amx that is so in float32 only).
     """
     macs, before = [], None
     for step in spec.trace(layers, in_channels):
-        merged = isinstance(before, Upsample) and isinstance(step.layer, Conv)
-        macs.append(float(step.macs) * (4 / 9 if merged else 1))
-        before = step.layer
+        layer, work = step.layer, float(step.macs)
+        if isinstance(before, Upsample) and isinstance(layer, Conv):
+            work *= 4 / 9
+        elif geometry.winograd(layer):
+            taps = 27 * layer.channels**2 if isinstance(layer, ResBlock) else layer.macs()
+            work *= 1 - 0.75 * taps / layer.macs()
+        macs.append(work)
+        before = layer
     return macs
 
 
