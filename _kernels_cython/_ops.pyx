@@ -294,19 +294,22 @@ def wht_tiles_backward(x, grad_out, grad_in, gate, threshold, grad_gate, grad_th
 
 
 def winograd_in(x, out, isa=None):
-    """A row of input tiles of Winograd's convolution: x (rows <= 6, width, channels), its rows possibly
-    further apart, to out (36, tiles, channels), likewise."""
+    """A row of input tiles of Winograd's convolution: x (6, width, channels), its rows possibly further
+    apart, to out (36, tiles, channels), likewise."""
     cdef const zn_kernels *kernels = table(isa, x)
-    cdef int rows, width, channels, tiles
+    cdef int i, width, channels, tiles
     cdef ptrdiff_t x_row, plane
-    rows, width, channels = shape = x.shape
+    cdef const void *row[ZN_WINOGRAD_IN]
+    _, width, channels = x.shape
     tiles = out.shape[1]
     require_channels(channels)
-    require(0 < rows <= ZN_WINOGRAD_IN and width > 0 and tiles > 0, "need 1 to 6 rows, a pixel and a tile")
-    cdef const void *x_ptr = rows_of(x, stored(x), shape, "x", &x_row)
+    require(width > 0 and tiles > 0, "need a pixel and a tile")
+    cdef const void *x_ptr = rows_of(x, stored(x), (ZN_WINOGRAD_IN, width, channels), "x", &x_row)
     cdef void *out_ptr = rows_of(out, stored(x), (ZN_WINOGRAD_IN**2, tiles, channels), "out", &plane, True)
+    for i in range(ZN_WINOGRAD_IN):
+        row[i] = <const char *>x_ptr + i * x_row * kernels.value_bytes
     with nogil:
-        kernels.winograd_in(x_ptr, x_row, rows, width, channels, tiles, out_ptr, plane)
+        kernels.winograd_in(row, width, channels, tiles, out_ptr, plane)
 
 
 def winograd_out(x, bias, residual, out, bint relu=False, isa=None):

@@ -32,7 +32,8 @@ cdef ptrdiff_t padded(ptrdiff_t n):
 
 cdef zn_grid grid_of(activation, int stride):
     cdef zn_grid g
-    g.at, g.row, g.pixel = activation.grid(stride)
+    g.at, g.row, g.pixel, g.stride = activation.at, activation.row, activation.pitch * stride, stride
+    g.held, g.height = activation.held, activation.height
     return g
 
 
@@ -113,6 +114,7 @@ cdef class Plan:
             out[i].columns = 16 * len(p.blocks)
             out[i].segment = <const ptrdiff_t *>self.keep(p.segments, np.intp)
             out[i].block = <const ptrdiff_t *>self.keep(p.blocks, np.intp)
+            out[i].segment_row = <const int *>self.keep(p.rows or [0] * len(p.segments), np.intc)
             out[i].weight = self.keep(p.weight, np.uint16 if self.plan.kernels.value_bytes == 2 else np.float32)
             out[i].bias = <const float *>self.keep(p.bias, np.float32)
             if p.weight.size != out[i].columns * out[i].segments * out[i].depth:
@@ -124,6 +126,7 @@ cdef class Plan:
         s.rows, s.width, s.load, s.store = step.rows, step.width, step.load, step.store
         s.split, s.clamp, s.relu = step.split, step.clamp, step.relu
         s.length, s.strip = step.length, step.strip
+        s.chain, s.bands, s.band, s.lead = step.chain, step.bands, step.band, step.lead
         if step.into is not None:
             s.into = grid_of(step.into, step.into_stride)
         else:
@@ -137,11 +140,11 @@ cdef class Plan:
             s.residual = grid_of(step.residual, 1)
         if step.add is not None:
             s.add_rows, s.add_length = step.out_stride, step.length
-            s.add_at, s.add_row, s.add_out_row = step.add.at, step.add.row, step.out.row
+            s.add_at, s.add_row = step.add.at, step.add.row
         if step.border is not None and step.border.border:
             b = step.border
             s.border.at, s.border.row = b.at, b.row
-            s.border.height, s.border.width, s.border.channels = b.height, b.width, b.pitch
+            s.border.held, s.border.width, s.border.channels = b.held, b.width, b.pitch
         products = step.products() if callable(step.products) else step.products
         s.product_count, s.products = len(products), self.products(products)
         s.expand_count, s.expand = len(step.expand), self.products(step.expand)
@@ -195,7 +198,8 @@ cdef class Plan:
         y, x : the pixel of the source where the plan's input begins.
         target : (h, w, C) view whose rows may lie apart.
         skip_rows, skip_columns : of the plan's output, before those that go to the target.
-        times : None, or float64 of length steps + 1 that receives a clock's readings in seconds.
+        times : None, or float64 of length steps + 1: each step's seconds are added to its value, the
+            last value is scratch.
         """
         cdef zn_picture into, out
         cdef int threads = self.threads, used

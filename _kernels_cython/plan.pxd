@@ -11,10 +11,11 @@ cdef extern from "plan.h" nogil:
 
     ctypedef struct zn_grid:
         ptrdiff_t at, row, pixel
+        int stride, held, height
 
     ctypedef struct zn_border:
         ptrdiff_t at, row
-        int height, width, channels
+        int held, width, channels
 
     ctypedef struct zn_product:
         ptrdiff_t into "in"
@@ -22,6 +23,7 @@ cdef extern from "plan.h" nogil:
         int segments, depth, columns
         const ptrdiff_t *segment
         const ptrdiff_t *block
+        const int *segment_row
         const void *weight
         const float *bias
 
@@ -59,8 +61,8 @@ cdef extern from "plan.h" nogil:
         int has_residual
         zn_grid residual
         int add_rows, add_length
-        ptrdiff_t add_at, add_row, add_out_row
-        int length, strip
+        ptrdiff_t add_at, add_row
+        int length, strip, chain, bands, band, lead
         zn_border border
         int product_count, expand_count
         const zn_product *products

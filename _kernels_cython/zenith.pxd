@@ -41,8 +41,8 @@ cdef extern from "zenith.h" nogil:
                                     int rows, int width, int channels, int T,
                                     const float *row_gate, const float *row_threshold,
                                     const float *column_gate, const float *column_threshold) noexcept nogil
-        void (*winograd_in)(const void *x, ptrdiff_t x_row, int rows, int width, int channels, int tiles,
-                            void *out, ptrdiff_t plane) noexcept nogil
+        void (*winograd_in)(const void *const *x, int width, int channels, int tiles, void *out,
+                            ptrdiff_t plane) noexcept nogil
         void (*winograd_out)(const float *x, ptrdiff_t plane, const float *bias, const void *residual,
                              ptrdiff_t residual_row, void *out, ptrdiff_t out_row, int rows, int width,
                              int channels, int relu) noexcept nogil

@@ -15,7 +15,7 @@ from PIL import Image
 
 from zenith_ae import engine
 from zenith_ae._kernels import available_isas, fast_bf16
-from zenith_ae.engine import base, cpus, geometry
+from zenith_ae.engine import base, cpus, geometry, program
 from zenith_ae.engine.native import NativeEngine
 from zenith_ae.errors import ConfigError, ImageError, IsaError, LatentError
 from zenith_ae.metrics import psnr
@@ -309,6 +309,28 @@ def test_tiles_change_no_bit(architecture: str, dtype: str) -> None:
             arguments = inputs(config, part, height, width, "uint8")
             whole = native.run(part, **arguments, tile=0)
             assert np.array_equal(whole, native.run(part, **arguments, tile=100)), part
+
+
+@every_dtype
+@pytest.mark.parametrize("name", ["taesd", "taef2", "conv-baseline", "large convolutions", "stripes"])
+def test_bands_change_no_bit_and_save_memory(name: str, dtype: str, monkeypatch) -> None:
+    """Chains of steps over rings of rows, at every height of bands, against whole activations."""
+    stripes = (Conv(3, 64), Relu(), Keep("a"), Conv(64, 64), Add("a"), Linear(64, 20), Conv(20, 6), Relu(),
+               Linear(6, 5))  # fmt: skip
+    config = zoo.build(name) if name in ARCHITECTURES else custom(CUSTOM.get(name, (stripes,))[0], 3).config
+    weights = random_weights(config)
+    for part in config.parts:
+        for height, width in ((1, 1), (97, 30), (170, 9)):
+            arguments = inputs(config, part, height, width, "float32")
+            results, memory = [], []
+            for pixels in (1 << 30, 1, 500, 1200):
+                monkeypatch.setattr(program, "BAND_PIXELS", pixels)
+                for threads in (1, 3):
+                    native = native_engine(weights, dtype, threads)
+                    results.append(native.run(part, **arguments, tile=0))
+                memory.append(native.stats()["peak_bytes"])
+            assert all(np.array_equal(results[0], result) for result in results)
+            assert memory[1] < memory[0] if height == 170 else memory[1] <= memory[0]
 
 
 def test_required_input_holds_to_the_bit() -> None:

@@ -11,6 +11,7 @@ typedef struct work {
     const zn_picture *in, *out;
     zn_team *team;
     int thread, threads;
+    int from, to; /* rows of the step's grid to do now */
 } work;
 
 static int min_int(int a, int b) { return a < b ? a : b; }
@@ -22,7 +23,14 @@ static ptrdiff_t bytes(const work *w, ptrdiff_t values) { return values * w->k->
 /* The pixel (y, 0) of a grid. */
 static void *row_of(const work *w, const zn_grid *g, int y)
 {
-    return w->arena + bytes(w, g->at + y * g->row);
+    return w->arena + bytes(w, g->at + y * g->stride % g->held * g->row);
+}
+
+/* The first pixel of the row of an activation with a border that is `away` from row y of a grid. */
+static char *row_near(const work *w, const zn_grid *g, int y, int away)
+{
+    const int row = y * g->stride + away, inside = row >= 0 && row < g->height;
+    return w->arena + bytes(w, g->at + (inside ? row % g->held : g->held) * g->row);
 }
 
 /* The next piece of scratch, from a cache line on; compiler.py adds these pieces up alike. */
@@ -76,24 +84,24 @@ static void store_row(const work *w, const zn_step *s, int y, const float *row)
 /* The rows of the grid that a thread works on, of those that are wanted. */
 static void share_rows(const work *w, const zn_step *s, int unit, int *begin, int *end)
 {
-    int from = 0, to = s->rows;
+    int from = w->from, to = w->to;
     if (s->store) {
-        from = w->out->skip_rows / s->store;
+        from = max_int(from, w->out->skip_rows / s->store);
         to = min_int(to, (w->out->skip_rows + w->out->rows + s->store - 1) / s->store);
     }
-    zn_share((to - from + unit - 1) / unit, w->thread, w->threads, begin, end);
+    zn_share(max_int(to - from + unit - 1, 0) / unit, w->thread, w->threads, begin, end);
     *begin = from + *begin * unit;
     *end = min_int(from + *end * unit, to);
 }
 
 static void clear_border(const work *w, const zn_border *b)
 {
+    const ptrdiff_t pixel = bytes(w, b->channels);
     int begin, end;
-    zn_share(b->height + 2, w->thread, w->threads, &begin, &end);
-    for (int y = begin - 1; y < end - 1; y++) {
-        const ptrdiff_t pixel = bytes(w, b->channels);
+    zn_share(b->held + 1, w->thread, w->threads, &begin, &end);
+    for (int y = begin; y < end; y++) {
         char *row = w->arena + bytes(w, b->at + y * b->row);
-        if (y < 0 || y == b->height) {
+        if (y == b->held) {
             memset(row - pixel, 0, (size_t)((b->width + 2) * pixel));
         } else {
             memset(row - pixel, 0, (size_t)pixel);
@@ -127,13 +135,16 @@ static void multiply(const work *w, const zn_product *products, int count, const
 static void add_rows(const work *w, const zn_step *s, int y)
 {
     for (int i = 0; i < s->add_rows; i++) {
-        void *out = w->arena + bytes(w, s->out.at + y * s->out.row + i * s->add_out_row);
+        char *out = (char *)row_of(w, &s->out, y) + bytes(w, i * s->out.row);
         const ptrdiff_t other = s->add_at + (y * s->add_rows + i) * s->add_row;
         w->k->add(out, w->arena + bytes(w, other), out, s->add_length);
     }
 }
 
-static int joined(const zn_grid *g, int width) { return g->row == width * g->pixel; }
+static int joined(const zn_grid *g, int width)
+{
+    return g->stride == 1 && g->held == g->height && g->row == width * g->pixel;
+}
 
 /* --- steps ---------------------------------------------------------------------------------- */
 
@@ -157,15 +168,16 @@ static void step_gemm(const work *w, const zn_step *s)
     if (!s->load && !s->store && !s->add_rows && joined(&s->in, s->width) && joined(&s->out, s->width)
         && (!s->has_residual || joined(&s->residual, s->width))) {
         /* All rows are one: share pixels, in units that suit every micro-kernel. */
-        const int pixels = s->rows * s->width, unit = 84;
+        const int pixels = (w->to - w->from) * s->width, unit = 84;
         zn_share((pixels + unit - 1) / unit, w->thread, w->threads, &begin, &end);
         begin *= unit;
         end = min_int(end * unit, pixels);
         if (begin < end) {
-            const char *in = row_of(w, &s->in, 0), *residual = row_of(w, &s->residual, 0);
-            char *out = row_of(w, &s->out, 0);
+            const char *in = row_of(w, &s->in, w->from);
+            const char *residual = s->has_residual ? row_of(w, &s->residual, w->from) : NULL;
+            char *out = row_of(w, &s->out, w->from);
             multiply(w, s->products, s->product_count, in + bytes(w, begin * s->in.pixel), s->in.pixel,
-                     s->has_residual ? residual + bytes(w, begin * s->residual.pixel) : NULL,
+                     residual ? residual + bytes(w, begin * s->residual.pixel) : NULL,
                      s->residual.pixel, out + bytes(w, begin * s->out.pixel), 0, s->out.pixel,
                      end - begin, s->relu);
         }
@@ -173,12 +185,23 @@ static void step_gemm(const work *w, const zn_step *s)
     }
     share_rows(w, s, 1, &begin, &end);
     for (int y = begin; y < end; y++) {
+        const void *residual = s->has_residual ? row_of(w, &s->residual, y) : NULL;
+        void *out = s->store ? stored : row_of(w, &s->out, y);
         if (s->load)
             load_row(w, s, y, s->in.pixel, row, loaded);
-        multiply(w, s->products, s->product_count, s->load ? loaded : row_of(w, &s->in, y), s->in.pixel,
-                 s->has_residual ? row_of(w, &s->residual, y) : NULL, s->residual.pixel,
-                 s->store ? stored : row_of(w, &s->out, y), s->store > 0, s->out.pixel, s->width,
-                 s->relu);
+        for (int i = 0; i < s->product_count; i++) {
+            ptrdiff_t segment[ZN_MAX_SEGMENTS];
+            zn_product p = s->products[i];
+            if (!s->load) {
+                const char *first = row_of(w, &s->in, y);
+                for (int j = 0; j < p.segments; j++)
+                    segment[j] = p.segment[j]
+                        + (row_near(w, &s->in, y, p.segment_row[j]) - first) / w->k->value_bytes;
+                p.segment = segment;
+            }
+            multiply(w, &p, 1, s->load ? loaded : row_of(w, &s->in, y), s->in.pixel, residual,
+                     s->residual.pixel, out, s->store > 0, s->out.pixel, s->width, s->relu);
+        }
         if (s->store)
             store_row(w, s, y, stored);
         add_rows(w, s, y);
@@ -205,7 +228,8 @@ static void step_winograd(const work *w, const zn_step *s)
 {
     const zn_product *p = s->products;
     const int across = (s->width + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT;
-    const int all = across * ((s->rows + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT), unit = 14; /* as strips */
+    const int from = w->from / ZN_WINOGRAD_OUT * across;
+    const int to = (w->to + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT * across, unit = 14; /* as strips */
     const ptrdiff_t depth = p->depth, columns = p->columns, value_plane = p->segment[1];
     const ptrdiff_t sum_plane = s->strip * columns + ZN_BLOCK;
     char *scratch = w->scratch;
@@ -213,17 +237,18 @@ static void step_winograd(const work *w, const zn_step *s)
     float *const sums = (float *)(void *)scratch;
     int begin, end;
 
-    zn_share((all + unit - 1) / unit, w->thread, w->threads, &begin, &end);
-    begin *= unit;
-    end = min_int(end * unit, all);
+    zn_share((to - from + unit - 1) / unit, w->thread, w->threads, &begin, &end);
+    begin = from + begin * unit;
+    end = min_int(from + end * unit, to);
     for (int strip = begin; strip < end; strip += s->strip) {
         const int tiles = min_int(s->strip, end - strip);
         for (tile_run r = {0}; r.first + r.count < tiles;) {
+            const void *row[ZN_WINOGRAD_IN];
             r = next_run(strip, tiles, r.first + r.count, across);
-            const char *corner = row_of(w, &s->in, r.y - 1);
-            w->k->winograd_in(corner + bytes(w, (r.x - 1) * s->in.pixel), s->in.row,
-                              min_int(s->rows + 2 - r.y, ZN_WINOGRAD_IN), s->width + 2 - r.x, p->depth,
-                              r.count, values + bytes(w, r.first * depth), value_plane);
+            for (int i = 0; i < ZN_WINOGRAD_IN; i++)
+                row[i] = row_near(w, &s->in, r.y, i - 1) + bytes(w, (r.x - 1) * s->in.pixel);
+            w->k->winograd_in(row, s->width + 2 - r.x, p->depth, r.count, values + bytes(w, r.first * depth),
+                              value_plane);
         }
         for (int i = 0; i < p->segments; i++) {
             zn_product one = *p;
@@ -235,10 +260,10 @@ static void step_winograd(const work *w, const zn_step *s)
         }
         for (tile_run r = {0}; r.first + r.count < tiles;) {
             r = next_run(strip, tiles, r.first + r.count, across);
-            const char *residual = row_of(w, &s->residual, r.y);
+            const char *residual = s->has_residual ? row_of(w, &s->residual, r.y) : NULL;
             char *out = row_of(w, &s->out, r.y);
             w->k->winograd_out(sums + r.first * columns, sum_plane, p->bias,
-                               s->has_residual ? residual + bytes(w, r.x * s->residual.pixel) : NULL,
+                               residual ? residual + bytes(w, r.x * s->residual.pixel) : NULL,
                                s->residual.row, out + bytes(w, r.x * s->out.pixel), s->out.row,
                                min_int(s->rows - r.y, ZN_WINOGRAD_OUT),
                                min_int(s->width - r.x, r.count * ZN_WINOGRAD_OUT), p->columns, s->relu);
@@ -501,33 +526,49 @@ typedef struct run {
     double *times;
 } run;
 
+static void do_step(const work *w, const zn_step *s)
+{
+    switch (s->kind) {
+    case ZN_LOAD: step_load(w, s); break;
+    case ZN_GEMM: step_gemm(w, s); break;
+    case ZN_WINOGRAD: step_winograd(w, s); break;
+    case ZN_SPECTRAL: step_spectral(w, s); break;
+    case ZN_MIX: step_mix(w, s); break;
+    case ZN_POOL_SUMS: step_pool_sums(w, s); break;
+    case ZN_POOL_SCALE: step_pool_scale(w, s); break;
+    case ZN_POOL_APPLY: step_pool_apply(w, s); break;
+    default: step_elementwise(w, s);
+    }
+}
+
 static void walk(void *context, zn_team *team, int thread, int threads)
 {
     const run *r = context;
-    const work w = {
+    work w = {
         .k = r->plan->kernels, .float_kernels = r->plan->float_kernels,
         .arena = r->arena,
         .scratch = r->arena + r->plan->scratch + thread * r->plan->scratch_bytes,
         .in = r->in, .out = r->out, .team = team, .thread = thread, .threads = threads,
     };
-    if (r->times && thread == 0)
-        r->times[0] = zn_now();
-    for (int i = 0; i < r->plan->count; i++) {
-        const zn_step *s = r->plan->steps + i;
-        if (s->border.height > 0)
-            clear_border(&w, &s->border);
-        switch (s->kind) {
-        case ZN_LOAD: step_load(&w, s); break;
-        case ZN_GEMM: step_gemm(&w, s); break;
-        case ZN_WINOGRAD: step_winograd(&w, s); break;
-        case ZN_SPECTRAL: step_spectral(&w, s); break;
-        case ZN_MIX: step_mix(&w, s); break;
-        case ZN_POOL_SUMS: step_pool_sums(&w, s); break;
-        case ZN_POOL_SCALE: step_pool_scale(&w, s); break;
-        case ZN_POOL_APPLY: step_pool_apply(&w, s); break;
-        default: step_elementwise(&w, s);
-        }
-        zn_team_barrier_timed(team, r->times ? r->times + i + 1 : NULL);
+    double *const clock = r->times ? r->times + r->plan->count : NULL;
+    double before = zn_now();
+    for (int i = 0; i < r->plan->count;) {
+        const zn_step *first = r->plan->steps + i;
+        const int steps = max_int(first->chain, 1), bands = max_int(first->bands, 1);
+        for (int band = 0; band < bands; band++)
+            for (const zn_step *s = first; s < first + steps; s++) {
+                w.from = band > 0 ? min_int(band * s->band + s->lead, s->rows) : 0;
+                w.to = band + 1 < bands ? min_int((band + 1) * s->band + s->lead, s->rows) : s->rows;
+                if (band == 0 && s->border.held > 0)
+                    clear_border(&w, &s->border);
+                do_step(&w, s);
+                zn_team_barrier_timed(team, clock);
+                if (clock && thread == 0) {
+                    r->times[s - r->plan->steps] += *clock - before;
+                    before = *clock;
+                }
+            }
+        i += steps;
     }
 }
 

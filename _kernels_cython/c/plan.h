@@ -3,7 +3,9 @@
  * The compiler (zenith_ae/engine/compiler.py) decides everything: which layers share a step, where
  * each activation lies in the arena, how weights are packed. What is left here is to walk the
  * steps, each on all threads of a team with a barrier behind it, and to call kernels row by row.
- * How rows are shared out never changes a bit of the result.
+ * The steps of a chain take turns on bands of rows, each as far ahead of the next as that one reads,
+ * so that the activations between them are rings of a few rows. How rows are shared out never
+ * changes a bit of the result.
  *
  * Activations are NHWC with channels padded to ZN_BLOCK, all float32 or all bf16 (zenith.h). All
  * offsets are in such values, those of activations from the start of the arena.
@@ -14,16 +16,20 @@
 #include "threads.h"
 #include "zenith.h"
 
-/* Where the pixel (y, x) of a step's grid lies: at + y * row + x * pixel. Strides and pixel
- * shuffles are expressed by row and pixel. */
+/* Where the pixel (y, x) of a step's grid lies: in row y * stride of an activation, at + (that row
+ * modulo held) * row + x * pixel. Strides and pixel shuffles are expressed by stride and pixel; an
+ * activation of which only some rows are held at a time is a ring of them. */
 typedef struct zn_grid {
     ptrdiff_t at, row, pixel;
+    int stride, held;
+    int height; /* of the activation: rows above and below are the one of zeros behind those held */
 } zn_grid;
 
-/* The frame of zeros, one pixel wide, around an activation that a 3x3 convolution reads. */
+/* The zeros around an activation that a 3x3 convolution reads: a pixel left and right of each row, and
+ * one row behind those held, which stands for the one above the first and the one below the last. */
 typedef struct zn_border {
-    ptrdiff_t at, row;    /* of the interior; the frame lies around it */
-    int height, width;    /* of the interior; height 0: there is no frame */
+    ptrdiff_t at, row;
+    int held, width;      /* of the interior; held 0: there is no border */
     int channels;
 } zn_border;
 
@@ -33,6 +39,7 @@ typedef struct zn_product {
     ptrdiff_t in, out;    /* added to the grids of the step */
     int segments, depth, columns;
     const ptrdiff_t *segment, *block;
+    const int *segment_row; /* each segment's row of the input, relative to the output's times stride */
     const void *weight;
     const float *bias;
 } zn_product;
@@ -93,9 +100,11 @@ typedef struct zn_step {
     zn_grid residual;    /* added before relu */
     int add_rows;        /* rows per grid row to which `add` is added at the end, or 0 */
     int add_length;      /* values of such a row */
-    ptrdiff_t add_at, add_row, add_out_row;
+    ptrdiff_t add_at, add_row;
     int length;          /* elementwise: values of a row */
     int strip;           /* Winograd: tiles at a time */
+    int chain, bands;    /* steps from here on that go band by band, and bands; 0: no chain begins here */
+    int band, lead;      /* in a chain: rows of a band, and how many more are done at its end */
     zn_border border;    /* cleared by this step */
     int product_count, expand_count;
     const zn_product *products, *expand;
@@ -124,8 +133,8 @@ typedef struct zn_plan {
     ptrdiff_t scratch_bytes; /* of each thread */
 } zn_plan;
 
-/* Run a plan on up to `threads` threads; returns how many it were. `times`, if not NULL, receives
- * count + 1 readings of a clock in seconds, before the first and after each step. */
+/* Run a plan on up to `threads` threads; returns how many it were. `times`, if not NULL, has
+ * count + 1 values: to each step's the seconds that it took are added, the last is the clock. */
 int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *in, const zn_picture *out,
                 int threads, double *times);
 

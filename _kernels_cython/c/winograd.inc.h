@@ -10,30 +10,25 @@
 #define TILE_IN ZN_WINOGRAD_IN
 #define TILE_OUT ZN_WINOGRAD_OUT
 
-/* A column of an input tile, of which only `rows` are inside. */
-static ZN_INLINE void STORED(winograd_column)(const VALUE *in, ptrdiff_t in_row, const int rows, vf *out)
-{
-    vf d[TILE_IN];
-    ZN_UNROLL
-    for (int i = 0; i < TILE_IN; i++)
-        d[i] = i < rows ? s_load(in + i * in_row) : v_set1(0);
-    winograd_six(d, out);
-}
-
-static void STORED(winograd_in)(const void *from, ptrdiff_t in_row, int rows, int width, int channels,
-                                int tiles, void *to, ptrdiff_t plane)
+static void STORED(winograd_in)(const void *const *from, int width, int channels, int tiles, void *to,
+                                ptrdiff_t plane)
 {
     for (int t = 0; t < tiles; t++) {
-        const VALUE *in = (const VALUE *)from + (ptrdiff_t)t * TILE_OUT * channels;
+        const ptrdiff_t x = (ptrdiff_t)t * TILE_OUT;
         VALUE *out = (VALUE *)to + (ptrdiff_t)t * channels;
-        const int columns = width - t * TILE_OUT, inside = rows == TILE_IN && columns >= TILE_IN;
+        const VALUE *in[TILE_IN];
+        for (int i = 0; i < TILE_IN; i++)
+            in[i] = (const VALUE *)from[i] + x * channels;
         for (ptrdiff_t c = 0; c < channels; c += VL) {
             vf column[TILE_IN][TILE_IN];
-            for (int j = 0; j < TILE_IN; j++)
-                if (inside)
-                    STORED(winograd_column)(in + j * channels + c, in_row, TILE_IN, column[j]);
-                else
-                    STORED(winograd_column)(in + j * channels + c, in_row, j < columns ? rows : 0, column[j]);
+            for (int j = 0; j < TILE_IN; j++) {
+                const int inside = x + j < width;
+                vf d[TILE_IN];
+                ZN_UNROLL
+                for (int i = 0; i < TILE_IN; i++)
+                    d[i] = inside ? s_load(in[i] + j * channels + c) : v_set1(0);
+                winograd_six(d, column[j]);
+            }
             for (int i = 0; i < TILE_IN; i++) {
                 vf d[TILE_IN], v[TILE_IN];
                 ZN_UNROLL

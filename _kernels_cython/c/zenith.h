@@ -104,16 +104,16 @@ typedef struct zn_kernels {
     /* A 3x3 convolution of stride 1 by Winograd's algorithm: winograd_in, 36 products, winograd_out.
      *
      * winograd_in transforms a row of `tiles` input tiles of 6 x 6 pixels, 4 pixels apart: the value
-     * (i, j) of tile t goes to out[(i * 6 + j) * plane + t * channels + c]. `in` is the corner of the
-     * first one, the pixel above and left of what it gives outputs for. Only `rows` <= 6 rows of
-     * `width` pixels are read; what lies outside counts as zero.
+     * (i, j) of tile t goes to out[(i * 6 + j) * plane + t * channels + c]. in[0] to in[5] are where the
+     * rows of the first tile begin, one pixel above and left of what it gives outputs for. `width`
+     * pixels of a row are read; what lies beyond counts as zero.
      *
      * winograd_out makes of such products (float32) a row of output tiles of 4 x 4 pixels:
      *   out = act(transformed + bias[c] + residual)
      * rows <= 4 rows of `width` pixels are written; bias and residual may be NULL. Pixels are
      * `channels` values apart in all arrays. */
-    void (*winograd_in)(const void *in, ptrdiff_t in_row, int rows, int width, int channels, int tiles,
-                        void *out, ptrdiff_t plane);
+    void (*winograd_in)(const void *const *in, int width, int channels, int tiles, void *out,
+                        ptrdiff_t plane);
     void (*winograd_out)(const float *in, ptrdiff_t plane, const float *bias, const void *residual,
                          ptrdiff_t residual_row, void *out, ptrdiff_t out_row, int rows, int width,
                          int channels, int relu);

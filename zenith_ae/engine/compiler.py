@@ -14,7 +14,7 @@ from ..models.spec import Layers
 from . import geometry
 from .packing import BLOCK, Packer, pad16
 from .products import MAX_SEGMENTS, Products
-from .program import LINE, Activation, Pool, Program, Step, place
+from .program import LINE, Activation, Pool, Program, Step, chain, place
 
 __all__ = ["compile_layers"]
 
@@ -74,6 +74,7 @@ class _Lowering:
                 self.load(len(self.layers))
             n = self.in_product()
             self.matrix(len(self.layers), spec.Linear(n, n, bias=False), identity=True)
+        chain(self.steps)
         total = place(self.steps, self.value_bytes)
         return Program(self.steps, total, max(step.scratch for step in self.steps), self.packer.bf16)
 
@@ -250,7 +251,7 @@ class _Lowering:
             if self.packer.bf16:
                 step.scratch += self.scratch(floats=width * step.into_pitch)
         elif conv:
-            self.x.border = 1
+            self.x.border = step.reach = 1
         if ends:
             step.store = shuffle * up
             step.out_pitch = pad16(cout * step.store**2)
@@ -310,7 +311,7 @@ class _Lowering:
                 "gemm", self.label(i, f"ResBlock.{name}"), x.height, x.width, into=y, out=out, relu=True,
                 residual=x if n == 2 else None,
             )  # fmt: skip
-            y.border = 1
+            y.border = step.reach = 1
             step.products = lambda step=step, name=name: self.products.res(i, step, name)
             if self.winograd(layer):
                 self.to_winograd(step)

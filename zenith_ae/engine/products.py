@@ -28,8 +28,8 @@ Array = NDArray[np.float32]
 TAPS_3X3 = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
 
 
-def segments(taps: Sequence[Tap], row: int, pitch: int, depth: int) -> tuple[list[int], int]:
-    """Offsets of taps in an activation, and the values to read at each.
+def segments(taps: Sequence[Tap], pitch: int, depth: int) -> tuple[list[int], list[int], int]:
+    """Rows of taps in an activation, offsets in them, and the values to read at each.
 
     Where pixels are dense, the taps of a row follow each other and become one long segment.
     """
@@ -39,8 +39,8 @@ def segments(taps: Sequence[Tap], row: int, pitch: int, depth: int) -> tuple[lis
     runs = list(rows.items())
     length = len(runs[0][1])
     if pitch == depth and all(dxs == list(range(dxs[0], dxs[0] + length)) for _, dxs in runs):
-        return [dy * row + dxs[0] * pitch for dy, dxs in runs], length * depth
-    return [dy * row + dx * pitch for dy, dx in taps], depth
+        return [dy for dy, _ in runs], [dxs[0] * pitch for _, dxs in runs], length * depth
+    return [dy for dy, _ in taps], [dx * pitch for _, dx in taps], depth
 
 
 def blocks(step: Step, columns: int, shuffle: int) -> list[int]:
@@ -126,10 +126,11 @@ class Products:
 
         weight, packed_bias = self.once(key, i, make)
         if step.into is None:
-            offsets, depth = [0], whole
+            rows, offsets, depth = [0], [0], whole
         else:
-            offsets, depth = segments(taps, step.into.row, step.into.pitch, whole)
-        return Product(offsets, depth, blocks(step, len(weight) * BLOCK, shuffle), weight, packed_bias)
+            rows, offsets, depth = segments(taps, step.into.pitch, whole)
+        where = blocks(step, len(weight) * BLOCK, shuffle)
+        return Product(offsets, depth, where, weight, packed_bias, rows=rows)
 
     def linear(self, i: int, layer: spec.Linear, step: Step, r: int, shuffle: int) -> list[Product]:
         weight = self.tensor(i, "weight")

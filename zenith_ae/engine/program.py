@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step", "place"]
+__all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step", "chain", "place"]
 
 LINE = 64  # bytes of a cache line
-
-#: (offset, values per row, values per pixel) of a grid, see zn_grid in plan.h.
-Grid = tuple[int, int, int]
+#: Pixels of a band of a chain: enough work for many threads between two barriers.
+BAND_PIXELS = 16384
 
 
 @dataclass(eq=False)
 class Activation:
-    """An NHWC array in the arena; ``pitch`` values a pixel, ``border`` pixels of zeros around it.
+    """An NHWC array in the arena; ``pitch`` values a pixel.
 
+    With a ``border`` of 1 each row has a pixel of zeros at both ends, and a row of zeros follows the
+    last one. In a ring only ``ring`` rows are held at a time, row y in place of row y - ring.
     ``first`` and ``last`` are the steps that write it first and read it last.
     """
 
@@ -28,6 +31,7 @@ class Activation:
     channels: int
     pitch: int
     border: int = 0
+    ring: int = 0
     first: int = -1
     last: int = -1
     start: int = 0
@@ -38,22 +42,23 @@ class Activation:
         return (self.width + 2 * self.border) * self.pitch
 
     @property
+    def held(self) -> int:
+        """Rows in memory."""
+        return self.ring or self.height
+
+    @property
     def size(self) -> int:
-        return (self.height + 2 * self.border) * self.row
+        return (self.held + self.border) * self.row
 
     @property
     def at(self) -> int:
         """Offset of pixel (0, 0)."""
-        return self.start + self.border * (self.row + self.pitch)
-
-    def grid(self, r: int = 1) -> Grid:
-        """Every r-th pixel."""
-        return self.at, self.row * r, self.pitch * r
+        return self.start + self.border * self.pitch
 
 
 @dataclass
 class Product:
-    """zn_product; segments and blocks are offsets."""
+    """zn_product; segments and blocks are offsets, segments within their ``rows`` (all 0 if empty)."""
 
     segments: list[int]
     depth: int
@@ -62,6 +67,7 @@ class Product:
     bias: NDArray[np.float32] | None
     into: int = 0
     out: int = 0
+    rows: Sequence[int] = ()
 
 
 @dataclass
@@ -127,6 +133,22 @@ class Step:
     add: Activation | None = None
     length: int = 0
     strip: int = 0
+    reach: int = 0  # rows of the input that it reads above and below its own
+    chain: int = 0
+    bands: int = 0
+    band: int = 0
+    lead: int = 0
+
+    def done(self, band: int, bands: int) -> int:
+        """Rows that a step of a chain has done after a band; before the first it is band -1."""
+        if band < 0:
+            return 0
+        return min((band + 1) * self.band + self.lead, self.rows) if band + 1 < bands else self.rows
+
+    def reads(self, a: Activation, rows: int) -> int:
+        """How far below ``rows`` rows of its own a step reads an activation: its rows."""
+        return rows * self.into_stride + self.reach if self.into is a else rows
+
     border: Activation | None = None
     products: Any = ()  # a function that gives a list of Product once rows are known, or a list
     expand: Any = ()
@@ -147,6 +169,56 @@ class Program:
     bf16: bool  # how activations are stored, and the weights of products
 
 
+def users(a: Activation, steps: list[Step]) -> list[Step]:
+    return [step for step in steps if a in (step.into, step.residual, step.add, step.out)]
+
+
+def chain(steps: list[Step]) -> None:
+    """Let the steps at the largest resolution take turns, so that what lies between them are rings.
+
+    A chain is a run of matrix products that read or write an activation of the largest size. In each
+    band a step is ahead of those behind it by what they read, so nothing is computed twice.
+    """
+    sizes = {a.height * a.width: a.height for s in steps for a in (s.into, s.out) if a is not None}
+    area = max(sizes, default=0)
+    height = sizes.get(area, 0)
+
+    def fits(step: Step) -> bool:
+        large = any(a is not None and a.height * a.width == area for a in (step.into, step.out))
+        simple = step.kind in ("gemm", "winograd") and step.add is None and step.out_stride <= 2
+        return large and simple and height // step.rows in (1, 2) and height % step.rows == 0
+
+    begin = 0
+    for fitting, group in groupby(steps, fits):
+        run = list(group)
+        if fitting and len(run) > 1:
+            others = steps[:begin] + steps[begin + len(run) :]
+            make_chain(run, [s.out for s in run if s.out is not None and not users(s.out, others)], height)
+        begin += len(run)
+
+
+def make_chain(run: list[Step], between: list[Activation], height: int) -> None:
+    """``between`` are the activations that only the steps of the run use; ``height`` is the largest."""
+    width = max(a.width for a in between) if between else 1
+    band = 8 * max(BAND_PIXELS // (8 * width), 1)
+    bands = -(-height // band)
+    for step in reversed(run):
+        readers = [s for s in users(step.out, run) if s is not step] if step.out is not None else []
+        need = max((s.reads(step.out, s.lead) for s in readers), default=0)
+        unit = 4 * step.out_stride if step.kind == "winograd" else step.out_stride
+        step.band, step.lead = band * step.rows // height, -(-need // unit) * unit // step.out_stride
+    for a in between:
+        writer, *readers = users(a, run)
+        rows = max(
+            writer.done(b, bands) * writer.out_stride - max(s.reads(a, s.done(b - 1, bands)) - 2 * s.reach, 0)
+            for b in range(bands)
+            for s in readers
+        )
+        a.ring = 0 if rows > a.height - 4 else -(-rows // 4) * 4
+    if any(a.ring for a in between):
+        run[0].chain, run[0].bands = len(run), bands
+
+
 def place(steps: list[Step], value_bytes: int) -> int:
     """Give every activation its place, so that those alive at the same time do not overlap.
 
@@ -154,7 +226,10 @@ def place(steps: list[Step], value_bytes: int) -> int:
     """
     line = LINE // value_bytes
     found: dict[int, Activation] = {}
+    begin = end = -1  # of a chain, whose steps take turns
     for index, step in enumerate(steps):
+        if index > end:
+            begin, end = index, index + max(step.chain, 1) - 1
         uses = (step.into, step.out, step.residual, step.add, step.border, *step.more)
         if step.pool:
             uses += (step.pool.sums, step.pool.scale)
@@ -162,9 +237,9 @@ def place(steps: list[Step], value_bytes: int) -> int:
             if a is None:
                 continue
             if id(a) not in found:
-                a.first = index
+                a.first = begin
                 found[id(a)] = a
-            a.last = index
+            a.last = end
     placed: list[Activation] = []
     total = 0
     for a in sorted(found.values(), key=lambda a: -a.size):
