@@ -15,6 +15,7 @@ __all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step"
 LINE = 64  # bytes of a cache line
 #: Pixels of a band of a chain: enough work for many threads between two barriers.
 BAND_PIXELS = 16384
+WINOGRAD_ROWS = 4  # of a tile; the rows of bands and rings are whole ones
 
 
 @dataclass(eq=False)
@@ -145,9 +146,11 @@ class Step:
             return 0
         return min((band + 1) * self.band + self.lead, self.rows) if band + 1 < bands else self.rows
 
-    def reads(self, a: Activation, rows: int) -> int:
-        """How far below ``rows`` rows of its own a step reads an activation: its rows."""
-        return rows * self.into_stride + self.reach if self.into is a else rows
+    def reads(self, a: Activation, begin: int, end: int) -> tuple[int, int]:
+        """The rows of an activation that the rows [begin, end) of a step read."""
+        if self.into is a:
+            return begin * self.into_stride - self.reach, end * self.into_stride + self.reach
+        return begin, end
 
     border: Activation | None = None
     products: Any = ()  # a function that gives a list of Product once rows are known, or a list
@@ -169,8 +172,11 @@ class Program:
     bf16: bool  # how activations are stored, and the weights of products
 
 
-def users(a: Activation, steps: list[Step]) -> list[Step]:
-    return [step for step in steps if a in (step.into, step.residual, step.add, step.out)]
+def users(a: Activation | None, steps: list[Step]) -> list[Step]:
+    """The steps that read or write an activation, in order."""
+    return (
+        [] if a is None else [step for step in steps if a in (step.into, step.residual, step.add, step.out)]
+    )
 
 
 def chain(steps: list[Step]) -> None:
@@ -193,28 +199,33 @@ def chain(steps: list[Step]) -> None:
         run = list(group)
         if fitting and len(run) > 1:
             others = steps[:begin] + steps[begin + len(run) :]
-            make_chain(run, [s.out for s in run if s.out is not None and not users(s.out, others)], height)
+            make_chain(run, [s.out for s in run if s.out and not users(s.out, others)], height)
         begin += len(run)
 
 
 def make_chain(run: list[Step], between: list[Activation], height: int) -> None:
     """``between`` are the activations that only the steps of the run use; ``height`` is the largest."""
-    width = max(a.width for a in between) if between else 1
+    width = max((a.width for a in between), default=1)
     band = 8 * max(BAND_PIXELS // (8 * width), 1)
     bands = -(-height // band)
     for step in reversed(run):
-        readers = [s for s in users(step.out, run) if s is not step] if step.out is not None else []
-        need = max((s.reads(step.out, s.lead) for s in readers), default=0)
-        unit = 4 * step.out_stride if step.kind == "winograd" else step.out_stride
-        step.band, step.lead = band * step.rows // height, -(-need // unit) * unit // step.out_stride
+        need = 0
+        for reader in users(step.out, run):
+            if reader is not step:
+                need = max(need, reader.reads(step.out, 0, reader.lead)[1])
+        unit = WINOGRAD_ROWS if step.kind == "winograd" else 1
+        step.band = band * step.rows // height
+        step.lead = -(-need // (unit * step.out_stride)) * unit
     for a in between:
         writer, *readers = users(a, run)
-        rows = max(
-            writer.done(b, bands) * writer.out_stride - max(s.reads(a, s.done(b - 1, bands)) - 2 * s.reach, 0)
+        held = max(
+            writer.done(b, bands) * writer.out_stride
+            - max(reader.reads(a, reader.done(b - 1, bands), reader.done(b, bands))[0], 0)
             for b in range(bands)
-            for s in readers
+            for reader in readers
         )
-        a.ring = 0 if rows > a.height - 4 else -(-rows // 4) * 4
+        ring = -(-held // WINOGRAD_ROWS) * WINOGRAD_ROWS
+        a.ring = ring if ring < a.height else 0
     if any(a.ring for a in between):
         run[0].chain, run[0].bands = len(run), bands
 
