@@ -59,9 +59,8 @@ class TrainConfig:
     optimizer: str = "muon"
     precision: str = "bf16"
     device: str = "cpu"
-    workers: int | None = (
-        None  # processes that make batches; 0: a thread; None: 0, or a GPU's share of the CPUs
-    )
+    # Processes that make batches; 0 is a thread, None is 0 or, for a GPU, its share of the CPUs.
+    workers: int | None = None
     compile: str = ""  # backend of torch.compile, "" for none
     seed: int = 0
     drawn: int = 0  # drawn pictures (text, interfaces, line art, gradients) beside the photographs
