@@ -141,7 +141,8 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
         with gr.Row(elem_id="head"):
             gr.HTML(
                 f"<h1>zenith-ae <small>{__version__}</small></h1>"
-                "<p>Cleans noisy pictures, sharpens soft ones. Everything stays on the computer that runs this page.</p>"
+                "<p>Cleans noisy pictures, sharpens soft ones. "
+                "Everything stays on the computer that runs this page.</p>"
             )
             mode = gr.Button("◐", elem_id="mode", size="sm")
         mode.click(None, js=_TOGGLE, **PRIVATE)
