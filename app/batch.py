@@ -25,7 +25,7 @@ import click
 from zenith_ae.errors import ImageError, OutputError, ZenithError
 from zenith_ae.files import is_result
 
-__all__ = ["STDIO", "Job", "Kind", "Reporter", "Work", "is_done", "plan", "run_jobs", "show_plan"]
+__all__ = ["STDIO", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan", "run_jobs", "show_plan"]
 
 STDIO = "-"
 
@@ -319,7 +319,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: boo
             read_ahead(turn[job] + 1)
             try:
                 if job.output != STDIO:
-                    _make_folder(job.output)
+                    make_folder(job.output)
                 content, reading = ahead.result() if ahead else _timed(work.read, job)
                 (result, done), computing = _timed(work.compute, job, content)
                 del content
@@ -432,7 +432,8 @@ def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
     return 1 if failed else 0
 
 
-def _make_folder(output: str) -> None:
+def make_folder(output: str | Path) -> None:
+    """The folder that an output lies in, made where it is missing."""
     folder = Path(output).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -74,6 +74,8 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
 
     from zenith_ae.weights import load_weights, save_diffusers, save_taesd, save_weights, taesd_files
 
+    from .batch import make_folder
+
     files = {
         "zenith": lambda: [output],
         "taesd": lambda: list(taesd_files(output).values()),
@@ -84,6 +86,7 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
             raise click.UsageError(f"{file} exists; use --overwrite to replace it")
     weights = load_weights(model)
     kind = {"fp16": np.float16, "fp32": np.float32}[dtype]
+    make_folder(output)
     if layout == "zenith":
         save_weights(output, weights.config, weights.tensors, weights.metadata, kind)
     elif layout == "taesd":

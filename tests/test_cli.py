@@ -920,6 +920,8 @@ def test_convert_into_a_folder_with_a_variant_gives_the_new_weights(here):
 
 
 def test_convert_replaces_nothing_unasked_and_knows_its_limits(here, capsys):
+    assert run(["convert", "zenith-taef2-nano", "-o", "new/folder/b.safetensors"]) == 0
+    assert Path("new/folder/b.safetensors").exists()
     assert run(["convert", "zenith-taef2-nano", "-o", "a.safetensors", "--dtype", "fp16"]) == 0
     assert (
         weights_module.load_weights("./a.safetensors").hash
