@@ -25,7 +25,9 @@ import click
 from zenith_ae.errors import ImageError, OutputError, ZenithError
 from zenith_ae.files import is_result
 
-__all__ = ["STDIO", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan", "run_jobs", "show_plan"]
+__all__ = [
+    "STDIO", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan", "run_jobs", "show_plan",
+]  # fmt: skip
 
 STDIO = "-"
 
