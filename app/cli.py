@@ -93,12 +93,14 @@ def cli() -> None:
     """
 
 
+sigma_option = click.option(
+    "--sigma", type=Sigma(), default="auto", show_default=True,
+    help="Standard deviation of the noise in units of 0..255; auto estimates it everywhere.",
+)  # fmt: skip
+
+
 def noise(command: Callable) -> Callable:
     """The options of commands that denoise."""
-    sigma = click.option(
-        "--sigma", type=Sigma(), default="auto", show_default=True,
-        help="Standard deviation of the noise in units of 0..255; auto estimates it everywhere.",
-    )  # fmt: skip
     for name, default, text in (
         ("grain", 0.0, "How much of the finest brightness noise to leave."),
         ("chroma", 1.0, "Share of the strength for colour noise."),
@@ -108,7 +110,7 @@ def noise(command: Callable) -> Callable:
         share = Number(0, 1)
         option = click.option(f"--{name}", type=share, default=default, show_default=True, help=text)
         command = option(command)
-    return sigma(command)
+    return sigma_option(command)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Remove noise from pictures.")
@@ -139,13 +141,7 @@ def denoise(**options: Any) -> int:
 @cli.command(context_settings=CONTEXT, short_help="Make soft pictures sharp.")
 @common("zenith-deblur", "the sharp picture(s)")
 @writing
-@click.option(
-    "--sigma",
-    type=Sigma(),
-    default="auto",
-    show_default=True,
-    help="Standard deviation of the noise in units of 0..255; auto estimates it everywhere.",
-)
+@sigma_option
 @click.option("--strength", type=Number(0, 1), default=1.0, show_default=True,
               help="How much of the softness to remove.")  # fmt: skip
 def deblur(**options: Any) -> int:

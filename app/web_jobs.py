@@ -302,19 +302,22 @@ class Workshop:
             raise ImageError(f"{name}: choose at least one model")
         rgb = _middle(to_8_bits(to_rgb(picture.pixels[None], picture.layout)[0]))
         height, width = rgb.shape[:2]
-        noise = np.random.default_rng(0).standard_normal(rgb.shape, np.float32) * np.float32(sigma)
-        noisy = np.rint(np.clip(rgb + noise, 0, 255)).astype(np.uint8)
         folder = self.new_folder()
-        soft = blur(rgb[None] / np.float32(255), np.random.default_rng(0))[0][0]
-        soft = np.rint(soft * 255).astype(np.uint8)
         task = {m: "clean" if kinds[m] == "autoencoder" else HARM.get(m, "noisy") for m in chosen}
-        given = {"clean": rgb, "noisy": noisy, "soft": soft}
+        given = {"clean": rgb}
+        rng = np.random.default_rng(0)
+        if "noisy" in task.values():
+            noise = rng.standard_normal(rgb.shape, np.float32) * np.float32(sigma)
+            given["noisy"] = np.rint(np.clip(rgb + noise, 0, 255)).astype(np.uint8)
+        if "soft" in task.values():
+            given["soft"] = to_8_bits(blur(rgb[None] / np.float32(255), rng)[0][0])
         does = {
             "clean": "encodes, decodes",
             "noisy": f"removes noise {sigma:g}",
             "soft": "removes a 3x3 blur",
         }
-        shown = {"original": rgb} | {k: given[k] for k in ("noisy", "soft") if k in task.values()}
+        harmed = {key: pixels for key, pixels in given.items() if key != "clean"}
+        shown = {"original": rgb} | harmed
         rows = []
         for model in chosen:
             pipeline = self.model(model, kinds[model])
@@ -334,9 +337,8 @@ class Workshop:
             })  # fmt: skip
         facts: dict[str, Any] = {"name": name, "width": width, "height": height, "rows": rows}
         facts["cut"] = (picture.height, picture.width) != (height, width)
-        for key in ("noisy", "soft"):
-            if key in shown:
-                facts[f"{key}_psnr"] = round(min(psnr(rgb, shown[key]), 99.0), 2)
+        for key, pixels in harmed.items():
+            facts[f"{key}_psnr"] = round(min(psnr(rgb, pixels), 99.0), 2)
         files = {}
         for key, pixels in shown.items():
             files[key], _ = write_preview(Picture(pixels, "RGB", "RGB"), folder / key)

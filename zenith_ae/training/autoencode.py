@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from ..metrics import sharpness
 from ..models.spec import Clamp, ModelConfig
 from .data import ImagePool, random_crops
-from .distill import FACTOR, detail
-from .restore import build_modules, load_into, save_model
+from .distill import FACTOR, crispness, lost_detail
+from .restore import build_modules, load_into, log_error, save_model
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["AutoencodeRecipe", "train_autoencoder"]
@@ -73,10 +72,9 @@ class AutoencodeRecipe:
         logs = {"l1": float(absolute.detach())}
         loss = absolute
         if self.loss_kind == "psnr":
-            loss = 0.01 * (error.square().mean(dim=(1, 2, 3)) + 1e-5).log().mean()
+            loss = log_error(error)
         if self.detail_weight:
-            pairs = zip(detail(out), detail(x), strict=True)
-            lost = torch.stack([(a - b).abs().mean() for a, b in pairs]).sum()
+            lost = lost_detail(out, x)
             loss = loss + self.detail_weight * lost
             logs["detail"] = float(lost.detach())
         mean, variance = z.mean(dim=(0, 2, 3)), z.var(dim=(0, 2, 3))
@@ -100,8 +98,7 @@ def _validate(pool: ImagePool, limit: float) -> Callable[[nn.Module], dict[str, 
             step = 2 * limit / 255
             scores["psnr"].append(psnr(out, x))
             scores["psnr_8bit"].append(psnr(model["decoder"]((z / step).round() * step), x))
-            crisp = sharpness(*(t[0].permute(1, 2, 0).cpu().numpy() for t in (out, x)))
-            scores["sharpness"].append(crisp)
+            scores["sharpness"].append(crispness(out, x))
             scores["latent_std"].append(float(z.std()))
         return {name: float(np.nanmean(values)) for name, values in scores.items()}
 

@@ -52,6 +52,26 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+_name = click.option("--name", help="Name of the result [default: the architecture's].")
+_loss = click.option(
+    "--loss",
+    type=click.Choice(["l1", "psnr"]),
+    default="l1",
+    show_default=True,
+    help="Absolute error, or the logarithm of the squared one: for the end of a training.",
+)
+
+
+def _detail_weight(default: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--detail-weight",
+        type=float,
+        default=default,
+        show_default=True,
+        help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
+    )
+
+
 def _config(default_batch: int, options: dict[str, Any]) -> Any:
     try:
         from .trainer import TrainConfig
@@ -106,15 +126,9 @@ def train() -> None:
 @click.option(
     "--model", default="zenith-denoise", show_default=True, help="Architecture (see `zenith-ae models`)."
 )
-@click.option("--name", help="Name of the result [default: the architecture's].")
+@_name
 @click.option("--only", type=click.Choice(["denoiser", "estimator"]), help="Train one part, keep the other.")
-@click.option(
-    "--loss",
-    type=click.Choice(["l1", "psnr"]),
-    default="l1",
-    show_default=True,
-    help="Absolute error, or the logarithm of the squared one: for the end of a training.",
-)
+@_loss
 @click.option(
     "--task",
     type=click.Choice(["noise", "blur"]),
@@ -150,7 +164,7 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
     help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.",
 )
 @click.option("--model", default="zenith-taesd-lite", show_default=True, help="Architecture of the student.")
-@click.option("--name", help="Name of the result [default: the architecture's].")
+@_name
 @click.option(
     "--latent-weight",
     type=float,
@@ -165,13 +179,7 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
     show_default=True,
     help="Weight of the error of the teacher's decoder on the student's latents.",
 )
-@click.option(
-    "--detail-weight",
-    type=float,
-    default=0.3,
-    show_default=True,
-    help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
-)
+@_detail_weight(0.3)
 @click.option("--only", type=click.Choice(["encoder", "decoder"]), help="Train one part, keep the other.")
 @click.option("--taught", type=click.FloatRange(0, 1), default=0.5, show_default=True,
               help="Share of the decoder's lessons that are the teacher's latents.")  # fmt: skip
@@ -217,21 +225,9 @@ def distill(
 @click.option(
     "--latent-channels", type=click.IntRange(1), help="Channels of the latents [default: the architecture's]."
 )
-@click.option("--name", help="Name of the result [default: the architecture's].")
-@click.option(
-    "--loss",
-    type=click.Choice(["l1", "psnr"]),
-    default="l1",
-    show_default=True,
-    help="Absolute error, or the logarithm of the squared one: for the end of a training.",
-)
-@click.option(
-    "--detail-weight",
-    type=float,
-    default=0.1,
-    show_default=True,
-    help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
-)
+@_name
+@_loss
+@_detail_weight(0.1)
 def autoencode(
     model: str,
     latent_channels: int | None,

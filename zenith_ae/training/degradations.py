@@ -176,7 +176,7 @@ def blur(
     if noise:
         degraded = degraded + np.float32(noise) * rng.standard_normal(clean.shape, dtype=np.float32)
     if stored:
-        degraded = np.round(np.clip(degraded, 0, 1) * 255) / np.float32(255)
+        degraded = _stored(degraded)
     return degraded, np.full(clean.shape[:3], noise, np.float32)
 
 
@@ -266,10 +266,15 @@ def camera(
     degraded = _develop(
         np.clip(linear + noise * (np.float32(strength) / np.maximum(rms, 1e-8)), 0, 1), contrast
     )
-    degraded = np.round(np.clip(degraded, 0, 1) * 255) / np.float32(255)
+    degraded = _stored(degraded)
     if quality is not None:
         return _against(jpeg(degraded, rng, quality, subsample=bool(rng.integers(2)))[0], clean)
     return _against(degraded, clean)
+
+
+def _stored(x: np.ndarray) -> np.ndarray:
+    """Clipped and rounded as a file of 8 bits holds it."""
+    return np.round(np.clip(x, 0, 1) * 255) / np.float32(255)
 
 
 def _against(degraded: np.ndarray, clean: np.ndarray) -> Pair:
@@ -453,7 +458,7 @@ class Mixture:
             level[k] = smooth_map(rng, height, width, low, high)
         degraded, level = gaussian(clean, rng, level)
         for k in np.flatnonzero(rng.random(n) < self.clipped):
-            degraded[k] = np.round(np.clip(degraded[k], 0, 1) * 255) / np.float32(255)
+            degraded[k] = _stored(degraded[k])
         return degraded, level
 
     def _camera(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:

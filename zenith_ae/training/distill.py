@@ -102,6 +102,17 @@ def detail(x: Tensor) -> list[Tensor]:
     return result
 
 
+def lost_detail(out: Tensor, x: Tensor) -> Tensor:
+    """The mean absolute error of the amount of fine `detail`, summed over its octaves."""
+    pairs = zip(detail(out), detail(x), strict=True)
+    return torch.stack([(a - b).abs().mean() for a, b in pairs]).sum()
+
+
+def crispness(out: Tensor, x: Tensor) -> float:
+    """`sharpness` of one picture (1, C, H, W) beside its original."""
+    return sharpness(*(t[0].permute(1, 2, 0).cpu().numpy() for t in (out, x)))
+
+
 @dataclass
 class DistillRecipe:
     """The loss of one step, for encoder and decoder together.
@@ -164,9 +175,7 @@ class DistillRecipe:
         if trained["decoder"]:
             add("decoder", 2 * self.taught, error[:count].mean())
             if self.detail_weight:
-                pairs = zip(detail(out), detail(x), strict=True)
-                lost = torch.stack([(a - b).abs().mean() for a, b in pairs]).sum()
-                add("detail", self.detail_weight, lost)
+                add("detail", self.detail_weight, lost_detail(out, x))
         if trained["encoder"]:
             if self.teacher is not None and self.teacher_weight:
                 some = slice(count, count + max(1, len(x) // 4))
@@ -190,7 +199,7 @@ def _validate(pool: ImagePool, latents: list[np.ndarray], teacher: Network | Non
             own = model["encoder"](x)
             out = model["decoder"](own).float().clamp(0, 1)
             pair.append(psnr(out, x))
-            crisp.append(sharpness(*(t[0].permute(1, 2, 0).cpu().numpy() for t in (out, x))))
+            crisp.append(crispness(out, x))
             decoder.append(psnr(model["decoder"](z), x))
             error.append(float(((own - z) ** 2).mean()))
             if teacher is not None:

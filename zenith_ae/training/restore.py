@@ -134,10 +134,17 @@ class RestoreRecipe:
         restoration = error.abs().mean()
         logs["l1"] = float(restoration.detach())
         if self.loss_kind == "psnr":
-            # The factor makes it weigh about as much as the absolute error; 1e-5 is 50 dB, below
-            # which a crop counts as clean.
-            restoration = 0.01 * (error.square().mean(dim=(1, 2, 3)) + 1e-5).log().mean()
+            restoration = log_error(error)
         return loss + restoration, logs
+
+
+def log_error(error: Tensor) -> Tensor:
+    """The mean logarithm of each crop's mean squared error (N, C, H, W).
+
+    The factor makes it weigh about as much as the absolute error; 1e-5 is 50 dB, below which a crop
+    counts as clean.
+    """
+    return 0.01 * (error.square().mean(dim=(1, 2, 3)) + 1e-5).log().mean()
 
 
 def _perceived(sigma: Tensor) -> Tensor:
