@@ -19,13 +19,21 @@ torch = pytest.importorskip("torch")
 
 from zenith_ae.errors import ConfigError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
-from zenith_ae.models.spec import Clamp, Linear, ModelConfig, PixelShuffle, PixelUnshuffle, ZenithBlock  # noqa: E402
+from zenith_ae.models.spec import (  # noqa: E402
+    Clamp,
+    Conv,
+    Linear,
+    ModelConfig,
+    PixelShuffle,
+    PixelUnshuffle,
+    ZenithBlock,
+)
 from zenith_ae.training import autoencode, distill, restore  # noqa: E402
 from zenith_ae.training.cli import train as command  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
-from zenith_ae.training.trainer import TrainConfig  # noqa: E402
+from zenith_ae.training.trainer import MUON_SCALE, MatrixMuon, TrainConfig  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
 
@@ -249,12 +257,109 @@ def test_crops_of_pictures_and_latents_show_the_same_place(photos, teacher, tmp_
     pool, config = ImagePool([photos]), steps(tmp_path, 1)
     latents = distill.teacher_latents(pool, load_weights(teacher), tmp_path / "z.npz", config)
     recipe = distill.DistillRecipe(pool, latents, config)
-    pictures, z, noise = recipe.make_batch(np.random.default_rng(1))
+    pictures, z, noise, _ = recipe.make_batch(np.random.default_rng(1))
     encoder = distill.teacher_part(load_weights(teacher), "encoder")
     x = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255
     # This teacher looks at single 8x8 blocks, so a crop's latents are exactly the picture's.
     np.testing.assert_allclose(encoder(x).permute(0, 2, 3, 1).numpy(), z, atol=2e-3)
     assert noise.shape == z.shape
+
+
+@pytest.fixture
+def seeing_teacher(tmp_path) -> Path:
+    """A teacher whose latents depend on the blocks around, and on where a picture ends."""
+    config = ModelConfig(
+        "seeing",
+        "autoencoder",
+        {
+            "encoder": (PixelUnshuffle(8), Linear(192, 8), Conv(8, 4)),
+            "decoder": (Linear(4, 192), PixelShuffle(8)),
+        },
+        4,
+    )
+    torch.manual_seed(0)
+    path = tmp_path / "seeing.safetensors"
+    restore.save_model(path, config, restore.build_modules(config).state_dict(), {})
+    return path
+
+
+def test_latents_are_learned_where_a_crop_shows_what_they_depend_on(photos, seeing_teacher, tmp_path) -> None:
+    pool, config, weights = ImagePool([photos]), steps(tmp_path, 1, batch=512), load_weights(seeing_teacher)
+    latents = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
+    recipe = distill.DistillRecipe(pool, latents, config)
+    pictures, z, _, known = recipe.make_batch(np.random.default_rng(1))
+    encoder = distill.teacher_part(weights, "encoder")
+    found = encoder(torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255).permute(0, 2, 3, 1).numpy()
+    wrong = np.abs(found - z).max(-1, keepdims=True) > 2e-3
+    assert not (wrong & (known == 1)).any()
+    assert (wrong & (known == 0)).mean() > 0.5 * (known == 0).mean()
+    # Borders of pictures are there more often than by chance: of 9 x 7 places a corner is one.
+    corners = known[:, [0, 0, -1, -1], [0, -1, 0, -1]].mean()
+    assert corners > 2 / 63
+
+
+def test_a_hybrids_own_layers_learn_what_the_teachers_are_given(photos, seeing_teacher, tmp_path) -> None:
+    inner = load_weights(seeing_teacher).config.parts["encoder"][2:]
+    hybrid = ModelConfig(
+        "hybrid",
+        "autoencoder",
+        {
+            "encoder": (PixelUnshuffle(4), Linear(48, 16), PixelUnshuffle(2), Linear(64, 8), *inner),
+            "decoder": (Linear(4, 192), PixelShuffle(8)),
+        },
+        4,
+    )
+    arguments = str(seeing_teacher), [str(photos)], steps(tmp_path / "out", 150, lr=3e-3)
+    path = distill.train_distillation(
+        hybrid, *arguments, init=str(seeing_teacher), only="encoder", keep_shared=True, hint_weight=1.0,
+        latent_weight=0.0, teacher_weight=0.0,
+    )  # fmt: skip
+    hints, errors = log(tmp_path / "out", "hint"), log(tmp_path / "out", "latent")
+    assert np.mean(hints[-10:]) < 0.6 * np.mean(hints[:5])
+    assert np.mean(errors[-10:]) < 0.6 * np.mean(errors[:5])
+    assert load_weights(path).config == hybrid
+    other = ModelConfig(
+        "other", "autoencoder", hybrid.parts | {"encoder": (PixelUnshuffle(8), Linear(192, 4))}, 4
+    )
+    with pytest.raises(ConfigError, match="hints"):
+        distill.train_distillation(other, *arguments, hint_weight=1.0)
+
+
+def test_a_hybrid_starts_from_the_layers_of_its_taesd(seeing_teacher, capsys) -> None:
+    weights = load_weights(seeing_teacher)
+    encoder = weights.config.parts["encoder"]
+    deeper = ModelConfig(
+        "deeper", "autoencoder",
+        weights.config.parts | {"encoder": (*encoder[:2], ZenithBlock(8, 8), *encoder[2:])}, 4,
+    )  # fmt: skip
+    model = restore.build_modules(deeper)
+    restore.load_into(model, seeing_teacher)
+    assert "6 of 12 tensors fit" in capsys.readouterr().err
+    state = model.state_dict()
+    for mine, theirs in (("1", "1"), ("3", "2")):
+        for kind in ("weight", "bias"):
+            stored = torch.from_numpy(weights.tensors[f"encoder.{theirs}.{kind}"])
+            torch.testing.assert_close(state[f"encoder.{mine}.{kind}"], stored, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_muon_takes_kernels_of_convolutions_as_matrices(layout) -> None:
+    torch.manual_seed(0)
+    convolution = torch.nn.Conv2d(5, 7, 3).to(memory_format=layout)
+    kernel = convolution.weight
+    order = (0, 1, 2, 3) if layout is torch.contiguous_format else (0, 2, 3, 1)
+    matrix = torch.nn.Parameter(kernel.detach().permute(order).flatten(1).clone())
+    mine = MatrixMuon([kernel], weight_decay=0.0)
+    plain = torch.optim.Muon(
+        [{"params": [matrix], "scale": MUON_SCALE}], weight_decay=0.0, adjust_lr_fn="match_rms_adamw"
+    )
+    for _ in range(3):
+        gradient = torch.randn(7, 5, 3, 3)
+        kernel.grad = gradient.clone()  # in autograd's layout, whatever the kernel's is
+        matrix.grad = gradient.permute(order).flatten(1)
+        mine.step()
+        plain.step()
+    torch.testing.assert_close(kernel.detach().permute(order).flatten(1), matrix.detach(), rtol=0, atol=0)
 
 
 def test_distillation_learns_the_teachers_space(photos, teacher, tmp_path) -> None:

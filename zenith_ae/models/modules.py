@@ -174,7 +174,10 @@ def _module(layer: spec.Layer) -> nn.Module:
 
 
 class Network(nn.Sequential):
-    """The layers in order; Keep and Add carry skips. (N, C, H, W) -> (N, C', H', W')."""
+    """The layers in order; Keep and Add carry skips. (N, C, H, W) -> (N, C', H', W').
+
+    ``forward(x, start, stop)`` runs only the layers of that slice, which must not cut a skip.
+    """
 
     def __init__(self, layers: Layers, in_channels: int) -> None:
         for _ in spec.trace(layers, in_channels):  # raises ConfigError where layers do not fit
@@ -182,9 +185,9 @@ class Network(nn.Sequential):
         super().__init__(*(_module(layer) for layer in layers))
         self.layers = layers
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, start: int | None = None, stop: int | None = None) -> Tensor:
         kept: dict[str, Tensor] = {}
-        for layer, module in zip(self.layers, self, strict=True):
+        for layer, module in list(zip(self.layers, self, strict=True))[start:stop]:
             if isinstance(layer, spec.Keep):
                 kept[layer.name] = x
             elif isinstance(layer, spec.Add):

@@ -66,24 +66,24 @@ def vanilla_taesd(name: str, latent_channels: int, pool: bool = False) -> ModelC
     )  # fmt: skip
 
 
-def zenith_taesd(name: str, latent_channels: int) -> ModelConfig:
-    """Hybrid: 3x3 convolutions at resolution changes, Zenith blocks between."""
-    z = latent_channels
+def zenith_taesd(name: str, latent_channels: int, pool: bool = False) -> ModelConfig:
+    """Hybrid: TAESD itself at 1/4 and 1/8, Zenith blocks on unshuffled pixels for the rest.
+
+    At full and half resolution a TAESD does seven eighths of its work. Its inner layers are the
+    same here, so that a hybrid can start from its weights.
+    """
+    vanilla = vanilla_taesd(name, latent_channels, pool)
     encoder: Layers = (
-        Conv(3, 64), *zenith(64, 32, 1),
-        Conv(64, 128, stride=2), *zenith(128, 64, 2, spectral_every=2),
-        Conv(128, 256, stride=2), *zenith(256, 128, 4, spectral_every=4),
-        Conv(256, z, stride=2),
+        PixelUnshuffle(2), Conv(12, 128), *zenith(128, 128, 5), Conv(128, 64, stride=2, bias=False),
+        *vanilla.parts["encoder"][7:],
     )  # fmt: skip
     decoder: Layers = (
-        Clamp(), Linear(z, 256), Relu(), *zenith(256, 128, 4, spectral_every=4),
-        Upsample(), Conv(256, 128), *zenith(128, 64, 2, spectral_every=2),
-        Upsample(), Conv(128, 64), *zenith(64, 32, 1),
-        Upsample(), Conv(64, 3),
+        *vanilla.parts["decoder"][:11],
+        Linear(64, 512), PixelShuffle(2), *zenith(128, 128, 4), Conv(128, 12), PixelShuffle(2),
     )  # fmt: skip
     return ModelConfig(
-        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
-        "3x3 convolutions at resolution changes, Zenith blocks between",
+        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, latent_channels,
+        "TAESD at 1/4 and 1/8, Zenith blocks on unshuffled pixels for the rest",
     )  # fmt: skip
 
 
@@ -215,6 +215,7 @@ ARCHITECTURES = {
     "taef1": (vanilla_taesd, 16),
     "taef2": (lambda name, z: vanilla_taesd(name, z, pool=True), 32),
     "zenith-taesd": (zenith_taesd, 4),
+    "zenith-taef2": (lambda name, z: zenith_taesd(name, z, pool=True), 32),
     "zenith-taesd-lite": (zenith_taesd_lite, 4),
     "zenith-4ch-lite": (zenith_4ch_lite, 4),
     "zenith-taesd-nano": (zenith_taesd_nano, 4),

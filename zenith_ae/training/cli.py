@@ -180,7 +180,15 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
     help="Weight of the error of the teacher's decoder on the student's latents.",
 )
 @_detail_weight(0.3)
+@click.option(
+    "--hint-weight",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Weight of the distance to the teacher's features where a hybrid's inner layers begin.",
+)
 @click.option("--only", type=click.Choice(["encoder", "decoder"]), help="Train one part, keep the other.")
+@click.option("--keep-shared", is_flag=True, help="Keep the layers that a hybrid shares with its teacher.")
 @click.option("--taught", type=click.FloatRange(0, 1), default=0.5, show_default=True,
               help="Share of the decoder's lessons that are the teacher's latents.")  # fmt: skip
 @click.option("--latents", type=click.Path(dir_okay=False, path_type=Path),
@@ -192,7 +200,9 @@ def distill(
     latent_weight: float,
     teacher_weight: float,
     detail_weight: float,
+    hint_weight: float,
     only: str | None,
+    keep_shared: bool,
     taught: float,
     latents: Path | None,
     **options: Any,
@@ -212,8 +222,8 @@ def distill(
     path = train_distillation(
         zoo.build(model, channels, name), teacher, list(options["data"]), config,
         init=options["init"], resume=not options["fresh"], latent_weight=latent_weight,
-        teacher_weight=teacher_weight, detail_weight=detail_weight, cache=latents,
-        only=only, taught=taught,
+        teacher_weight=teacher_weight, detail_weight=detail_weight, hint_weight=hint_weight,
+        cache=latents, only=only, keep_shared=keep_shared, taught=taught,
     )  # fmt: skip
     _finish(path)
 

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -25,7 +26,7 @@ from ..engine import create
 from ..errors import ConfigError, ImageError, WeightsError
 from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
-from ..models.spec import ModelConfig
+from ..models.spec import Layers, ModelConfig
 from ..weights import Weights, load_weights
 from .data import ImagePool
 from .restore import build_modules, load_into, save_model
@@ -122,14 +123,21 @@ class DistillRecipe:
     the pair works together. The encoder also regresses the teacher's latents, and for a quarter of the
     batch the picture through the teacher's own decoder: which errors of a latent matter to a
     program that reads it, only that decoder knows. All these terms are mean absolute errors, and
-    so is the last, of the amount of fine `detail` in what the student's decoder makes. What would only
+    so is that of the amount of fine `detail` in what the student's decoder makes. What would only
     teach a part that is not trained is not computed.
+
+    Where the last ``shared`` layers of the student's encoder are those of the teacher's, as in a hybrid, the
+    layers before can be taught by hints (Romero et al. 2015, arXiv:1412.6550): the mean absolute error of
+    what the shared ones are given, relative to the mean absolute value there.
     """
 
     pool: ImagePool
     latents: list[np.ndarray]
     config: TrainConfig
     teacher: Network | None = None  # its decoder
+    hints: Network | None = None  # its encoder
+    shared: int = 0
+    hint_weight: float = 0.0
     latent_weight: float = 0.3
     teacher_weight: float = 1.0
     detail_weight: float = 0.3
@@ -137,26 +145,38 @@ class DistillRecipe:
     taught: float = 0.5  # share of the batch that decodes the teacher's latents
     margin: int = 1  # latents at a crop's border lack context: their targets are left out
 
-    def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Pictures, teacher's latents, noise to add to these, and where latents can be learned.
+
+        A picture's own border is no crop's border: latents there depend on it, and every picture has
+        one, so crops lie at it more often than chance would have it.
+        """
         size = self.config.crop // FACTOR
         areas = np.array([z.shape[0] * z.shape[1] for z in self.latents], np.float64)
         areas[[min(z.shape[:2]) < size for z in self.latents]] = 0
         chosen = rng.choice(len(areas), self.config.batch, p=areas / areas.sum())
         pictures, latents = [], []
-        for i in chosen:
-            z = self.latents[i]
-            top, left = (int(rng.integers(0, n - size + 1)) for n in z.shape[:2])
+        known = np.zeros((len(chosen), size, size, 1), np.float32)
+        for i, inside in zip(chosen, known, strict=True):
+            z, beyond = self.latents[i], size // 4
+            ends = [n - size for n in z.shape[:2]]
+            top, left = (int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end)) for end in ends)
             y, x, side = top * FACTOR, left * FACTOR, size * FACTOR
             pictures.append(self.pool.images[i][y : y + side, x : x + side])
             latents.append(z[top : top + size, left : left + size])
+            rows, columns = (
+                slice(self.margin if at > 0 else 0, size - (self.margin if at < end else 0))
+                for at, end in zip((top, left), ends, strict=True)
+            )
+            inside[rows, columns] = 1
         noise = rng.standard_normal((self.config.batch, size, size, latents[0].shape[2]), dtype=np.float32)
         scale = rng.random((self.config.batch, 1, 1, 1), dtype=np.float32) * self.latent_noise
-        return np.stack(pictures), np.stack(latents).astype(np.float32), noise * scale
+        return np.stack(pictures), np.stack(latents).astype(np.float32), noise * scale, known
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
-        x, z, noise = (to_tensor(a, self.config.device) for a in batch)
-        trained = {part: next(model[part].parameters()).requires_grad for part in ("encoder", "decoder")}
+        x, z, noise, known = (to_tensor(a, self.config.device) for a in batch)
+        trained = {part: any(p.requires_grad for p in model[part].parameters()) for part in model}
         count = min(max(round(self.taught * len(x)), 1), len(x) - 1) if trained["decoder"] else 0
         loss, logs = torch.zeros((), device=x.device), dict[str, float]()
 
@@ -166,23 +186,36 @@ class DistillRecipe:
             logs[name] = float(term.detach())
 
         first = 0 if trained["encoder"] else count  # the decoder alone needs only what it decodes
+        seen = x[first:].contiguous(memory_format=torch.channels_last)
         with torch.set_grad_enabled(trained["encoder"]):
-            own = model["encoder"](x[first:].contiguous(memory_format=torch.channels_last))
-        mixed = torch.cat([(z + noise)[:count].to(own.dtype), own[count - first :]])
-        out = model["decoder"](mixed.contiguous(memory_format=torch.channels_last)).float()
-        error = (out - x).abs()
-        add("pair", 2 * (1 - self.taught), error[count:].mean())
-        if trained["decoder"]:
-            add("decoder", 2 * self.taught, error[:count].mean())
-            if self.detail_weight:
-                add("detail", self.detail_weight, lost_detail(out, x))
+            if self.hints is not None and trained["encoder"]:
+                given = model["encoder"](seen, None, -self.shared)
+                own = model["encoder"](given, -self.shared)
+                hint = self.hints(seen, None, -self.shared).float()
+                add("hint", self.hint_weight, (given - hint).float().abs().mean() / hint.abs().mean())
+            else:
+                own = model["encoder"](seen)
+        if trained["decoder"] or self.taught < 1:
+            mixed = torch.cat([(z + noise)[:count].to(own.dtype), own[count - first :]])
+            out = model["decoder"](mixed.contiguous(memory_format=torch.channels_last)).float()
+            error = (out - x).abs()
+            add("pair", 2 * (1 - self.taught), error[count:].mean())
+            if trained["decoder"]:
+                add("decoder", 2 * self.taught, error[:count].mean())
+                if self.detail_weight:
+                    add("detail", self.detail_weight, lost_detail(out, x))
         if trained["encoder"]:
             if self.teacher is not None and self.teacher_weight:
                 some = slice(count, count + max(1, len(x) // 4))
                 add("teacher", self.teacher_weight, (self.teacher(own[some]).float() - x[some]).abs().mean())
-            m = self.margin
-            add("latent", self.latent_weight, (own - z)[:, :, m:-m, m:-m].float().abs().mean())
+            error = (own - z).float().abs().mean(1, keepdim=True)
+            add("latent", self.latent_weight, (error * known).sum() / known.sum())
         return loss, logs
+
+
+def _in_common(student: Layers, teacher: Layers) -> int:
+    """How many layers two networks begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(student, teacher, strict=False)))
 
 
 def _validate(pool: ImagePool, latents: list[np.ndarray], teacher: Network | None) -> Any:
@@ -221,8 +254,10 @@ def train_distillation(
     latent_weight: float = 0.3,
     teacher_weight: float = 1.0,
     detail_weight: float = 0.3,
+    hint_weight: float = 0.0,
     cache: Path | None = None,
     only: str | None = None,
+    keep_shared: bool = False,
     taught: float = 0.5,
 ) -> Path:
     """Train encoder and decoder students; returns the weights file (``out/<name>.safetensors``).
@@ -239,15 +274,21 @@ def train_distillation(
     teacher_weight : weight of the error through the teacher's decoder, where it has one.
     detail_weight : weight of the error in the amount of fine detail; more is crisper, less has a
         higher PSNR.
+    hint_weight : weight of the error of the features that the first layer shared with the teacher's
+        encoder is given; for students that end in the teacher's own layers.
     cache : where the teacher's latents are kept, default ``out/latents.npz``.
     only : train this part alone ("encoder" or "decoder") and keep the other as it is.
+    keep_shared : keep the layers that the student shares with the teacher, at the end of the encoder and
+        at the beginning of the decoder, as they are; ``init`` should have brought them.
     taught : share of what the decoder learns from that are the teacher's latents; the others are the
-        student's own.
+        student's own. 1 with ``only="encoder"`` does without the student's decoder.
 
     Raises
     ------
     WeightsError
         If the teacher has no encoder or another number of latent channels.
+    ConfigError
+        If hints are asked for and the student's encoder ends in another layer than the teacher's.
     """
     weights = load_weights(teacher)
     if weights.config.latent_channels != config.latent_channels:
@@ -270,21 +311,30 @@ def train_distillation(
         load_into(model, init)
     if only:
         model.requires_grad_(False)[only].requires_grad_(True)
+    shared = {
+        part: _in_common(*(c.parts[part][::order] for c in (config, weights.config)))
+        for part, order in (("encoder", -1), ("decoder", 1))
+        if part in weights.config.parts
+    }
+    if keep_shared:
+        first = len(config.parts["encoder"]) - shared["encoder"]
+        ends = {"encoder": slice(first, None), "decoder": slice(shared.get("decoder", 0))}
+        for part, end in ends.items():
+            for layer in list(model[part].children())[end]:
+                layer.requires_grad_(False)
     if all(min(p.shape[:2]) < train.crop for p in pool.images):
         raise ImageError(
             f"no picture is as large as a crop of {train.crop}: use larger ones or a smaller --crop"
         )
     decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
+    if hint_weight and not shared["encoder"]:
+        raise ConfigError(f"hints need a student whose encoder ends in layers of {weights.config.name}'s")
     recipe = DistillRecipe(
-        pool,
-        [of[id(p)] for p in pool.images],
-        train,
-        decoder,
-        latent_weight,
-        teacher_weight,
-        detail_weight,
-        taught=taught,
-    )
+        pool, [of[id(p)] for p in pool.images], train, decoder,
+        teacher_part(weights, "encoder").to(train.device) if hint_weight else None,
+        shared["encoder"], hint_weight,
+        latent_weight, teacher_weight, detail_weight, taught=taught,
+    )  # fmt: skip
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:

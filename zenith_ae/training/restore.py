@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from math import lcm
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 
 from ..engine.geometry import multiple
 from ..errors import ConfigError, WeightsError
-from ..models.modules import build_module
-from ..models.spec import ModelConfig
+from ..models.modules import Network, build_module
+from ..models.spec import Layers, ModelConfig
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, random_crops
@@ -43,23 +44,29 @@ def start_small(denoiser: nn.Module) -> None:
 
 
 def load_into(model: nn.Module, path: str | Path) -> None:
-    """Warm start from a weights file: of each part, the tensors that have their place in the model.
+    """Warm start from a weights file: of each part, the layers that have a counterpart in the model.
 
-    So a model can start from one with other latents or with fewer blocks. What is new keeps its
-    fresh values; how much that is, goes to stderr.
+    Where a part has as many layers as the model's, they are taken one by one; else both lists are
+    aligned as a diff aligns lines, and equal layers are taken. So a model can start from one with other
+    latents or with fewer blocks, and a hybrid from the TAESD whose inner layers it has. What is new
+    keeps its fresh values; how much that is, goes to stderr.
 
     Raises
     ------
     WeightsError
         If less than half of the model's tensors are there.
     """
-    tensors = load_weights(path).tensors
+    weights = load_weights(path)
     state = model.state_dict()
-    fitting = {
-        name: torch.from_numpy(value)
-        for name, value in tensors.items()
-        if name in state and state[name].shape == value.shape
-    }
+    fitting = {}
+    for part, network in model.named_children():
+        mine, theirs = cast(Network, network).layers, weights.config.parts.get(part, ())
+        for i, j in _counterparts(theirs, mine):
+            for name in theirs[i].params():
+                value = torch.from_numpy(weights.tensors[f"{part}.{i}.{name}"])
+                to = f"{part}.{j}.{name}"
+                if to in state and state[to].shape == value.shape:
+                    fitting[to] = value
     if 2 * len(fitting) < len(state):
         raise WeightsError(
             f"{path}: only {len(fitting)} of the model's {len(state)} tensors are there; "
@@ -68,6 +75,14 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     if len(fitting) < len(state):
         print(f"{path}: {len(fitting)} of {len(state)} tensors fit, the others start fresh", file=sys.stderr)
     model.load_state_dict(state | fitting)
+
+
+def _counterparts(theirs: Layers, mine: Layers) -> list[tuple[int, int]]:
+    """Pairs of indices of layers that may share weights."""
+    if len(theirs) == len(mine):
+        return [(i, i) for i in range(len(mine))]
+    matches = SequenceMatcher(None, theirs, mine, autojunk=False).get_matching_blocks()
+    return [(m.a + k, m.b + k) for m in matches for k in range(m.size)]
 
 
 def save_model(path: Path, config: ModelConfig, state: dict[str, Tensor], metadata: dict[str, str]) -> None:

@@ -42,8 +42,8 @@ class TrainConfig:
     Give ``steps`` or ``minutes``: the learning rate follows a cosine over whichever is set.
     ``clock`` says what minutes are: `time.monotonic`, or `time.process_time` for processor time,
     which other work on the machine takes nothing away from. ``precision`` is "bf16" (autocast) or
-    "float32". ``optimizer`` is "muon" (Muon for the matrices of 1x1 convolutions, AdamW for the rest)
-    or "adamw" (for everything).
+    "float32". ``optimizer`` is "muon" (Muon for the matrices of 1x1 and 3x3 convolutions, AdamW for the
+    rest) or "adamw" (for everything).
     """
 
     out: Path
@@ -104,24 +104,52 @@ def _keep_freed_memory() -> None:
         libc.mallopt(m_trim_threshold, (1 << 31) - 1)
 
 
-def _optimizers(parameters: list[nn.Parameter], config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) with steps of `MUON_SCALE` times AdamW's (Liu et al. 2025,
-    arXiv:2502.16982, match them), so that one learning rate serves both.
+def _as_matrix(kernel: Tensor) -> Tensor:
+    """A convolution's kernel or its gradient as (channels out, all that is summed), sharing memory."""
+    if not kernel.is_contiguous():  # channels last
+        kernel = kernel.permute(0, 2, 3, 1)
+    return kernel.detach().view(len(kernel), -1)
 
-    The scale was found by short trainings of the denoiser from scratch.
+
+class MatrixMuon(torch.optim.Muon):
+    """Muon (Jordan et al. 2024) for matrices and for the kernels of convolutions, seen as matrices.
+
+    Its steps are `MUON_SCALE` times AdamW's (Liu et al. 2025, arXiv:2502.16982, match them), so that
+    one learning rate serves both. The scale was found by short trainings of the denoiser from scratch.
     """
-    matrices = [p for p in parameters if p.ndim == 2 and config.optimizer == "muon"]
+
+    def __init__(self, parameters: list[nn.Parameter], weight_decay: float) -> None:
+        self.parameters = parameters
+        self.matrices = [p if p.ndim == 2 else _as_matrix(p) for p in parameters]
+        super().__init__(
+            [{"params": self.matrices, "scale": MUON_SCALE}],
+            weight_decay=weight_decay,
+            adjust_lr_fn="match_rms_adamw",
+        )
+
+    def step(self, closure: Any = None) -> Any:
+        for parameter, matrix in zip(self.parameters, self.matrices, strict=True):
+            if matrix is not parameter:
+                gradient = parameter.grad
+                matrix.grad = None if gradient is None else _as_matrix(_laid_out_as(gradient, parameter))
+        return super().step(closure)
+
+
+def _laid_out_as(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient with the parameter's memory layout, which autograd need not keep to."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
+
+
+def _optimizers(parameters: list[nn.Parameter], config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Muon for what are matrices, AdamW for the rest: depthwise kernels, gates, biases."""
+    matrices = [p for p in parameters if p.ndim in (2, 4) and config.optimizer == "muon"]
     chosen = {id(p) for p in matrices}
     rest = [p for p in parameters if id(p) not in chosen]
     optimizers: list[torch.optim.Optimizer] = []
     if matrices:
-        optimizers.append(
-            torch.optim.Muon(
-                [{"params": matrices, "scale": MUON_SCALE}],
-                weight_decay=config.weight_decay,
-                adjust_lr_fn="match_rms_adamw",
-            )
-        )
+        optimizers.append(MatrixMuon(matrices, config.weight_decay))
     if rest:
         optimizers.append(
             torch.optim.AdamW(
