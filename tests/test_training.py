@@ -480,6 +480,26 @@ def test_one_half_of_a_student_can_be_trained_alone(photos, teacher, tmp_path, o
     assert not log(tmp_path / "b", foreign)
 
 
+def test_a_decoder_can_imitate_its_teachers(photos, teacher, tmp_path) -> None:
+    """With nothing else to learn from, it ends nearer to the teacher's answer than to the picture."""
+    student = ModelConfig(
+        "student",
+        "autoencoder",
+        {
+            "encoder": (PixelUnshuffle(8), Linear(192, 4)),
+            "decoder": (Linear(4, 192), PixelShuffle(8)),
+        },
+        4,
+    )
+    distill.train_distillation(
+        student, str(teacher), [str(photos)], steps(tmp_path, 200, lr=2e-2), only="decoder", taught=0.75,
+        detail_weight=0.0, imitation_weight=20.0,
+    )  # fmt: skip
+    imitation, decoder = log(tmp_path, "imitation"), log(tmp_path, "decoder")
+    assert np.mean(imitation[-10:]) < 0.3 * np.mean(imitation[:5])
+    assert np.mean(imitation[-10:]) < 0.5 * np.mean(decoder[-10:])
+
+
 def test_detail_tells_how_much_there_is_but_not_where() -> None:
     rng = torch.Generator().manual_seed(0)
     noise = torch.randn(4, 3, 128, 128, generator=rng)

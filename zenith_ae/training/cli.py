@@ -187,6 +187,13 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
     show_default=True,
     help="Weight of the distance to the teacher's features where a hybrid's inner layers begin.",
 )
+@click.option(
+    "--imitation-weight",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Weight of the distance to what the teacher's decoder makes of the same latents.",
+)
 @click.option("--only", type=click.Choice(["encoder", "decoder"]), help="Train one part, keep the other.")
 @click.option("--keep-shared", is_flag=True, help="Keep the layers that a hybrid shares with its teacher.")
 @click.option("--taught", type=click.FloatRange(0, 1), default=0.5, show_default=True,
@@ -201,6 +208,7 @@ def distill(
     teacher_weight: float,
     detail_weight: float,
     hint_weight: float,
+    imitation_weight: float,
     only: str | None,
     keep_shared: bool,
     taught: float,
@@ -223,7 +231,7 @@ def distill(
         zoo.build(model, channels, name), teacher, list(options["data"]), config,
         init=options["init"], resume=not options["fresh"], latent_weight=latent_weight,
         teacher_weight=teacher_weight, detail_weight=detail_weight, hint_weight=hint_weight,
-        cache=latents, only=only, keep_shared=keep_shared, taught=taught,
+        imitation_weight=imitation_weight, cache=latents, only=only, keep_shared=keep_shared, taught=taught,
     )  # fmt: skip
     _finish(path)
 

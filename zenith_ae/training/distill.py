@@ -123,8 +123,9 @@ class DistillRecipe:
     the pair works together. The encoder also regresses the teacher's latents, and for a quarter of the
     batch the picture through the teacher's own decoder: which errors of a latent matter to a
     program that reads it, only that decoder knows. All these terms are mean absolute errors, and
-    so is that of the amount of fine `detail` in what the student's decoder makes. What would only
-    teach a part that is not trained is not computed.
+    so are that of the amount of fine `detail` in what the student's decoder makes, and its distance to what
+    the teacher's decoder makes of the same latents: of a picture latents leave much open, of the
+    teacher's answer nothing. What would only teach a part that is not trained is not computed.
 
     Where the last ``shared`` layers of the student's encoder are those of the teacher's, as in a hybrid, the
     layers before can be taught by hints (Romero et al. 2015, arXiv:1412.6550): the mean absolute error of
@@ -141,6 +142,7 @@ class DistillRecipe:
     latent_weight: float = 0.3
     teacher_weight: float = 1.0
     detail_weight: float = 0.3
+    imitation_weight: float = 0.0
     latent_noise: float = 0.1
     taught: float = 0.5  # share of the batch that decodes the teacher's latents
     margin: int = 1  # latents at a crop's border lack context: their targets are left out
@@ -202,6 +204,10 @@ class DistillRecipe:
             add("pair", 2 * (1 - self.taught), error[count:].mean())
             if trained["decoder"]:
                 add("decoder", 2 * self.taught, error[:count].mean())
+                if self.teacher is not None and self.imitation_weight:
+                    with torch.no_grad():
+                        model_answer = self.teacher(mixed[:count]).float()
+                    add("imitation", self.imitation_weight, (out[:count] - model_answer).abs().mean())
                 if self.detail_weight:
                     add("detail", self.detail_weight, lost_detail(out, x))
         if trained["encoder"]:
@@ -255,6 +261,7 @@ def train_distillation(
     teacher_weight: float = 1.0,
     detail_weight: float = 0.3,
     hint_weight: float = 0.0,
+    imitation_weight: float = 0.0,
     cache: Path | None = None,
     only: str | None = None,
     keep_shared: bool = False,
@@ -276,6 +283,8 @@ def train_distillation(
         higher PSNR.
     hint_weight : weight of the error of the features that the first layer shared with the teacher's
         encoder is given; for students that end in the teacher's own layers.
+    imitation_weight : weight of the student's distance to what the teacher's decoder, where it has one,
+        makes of the same latents.
     cache : where the teacher's latents are kept, default ``out/latents.npz``.
     only : train this part alone ("encoder" or "decoder") and keep the other as it is.
     keep_shared : keep the layers that the student shares with the teacher, at the end of the encoder and
@@ -333,7 +342,7 @@ def train_distillation(
         pool, [of[id(p)] for p in pool.images], train, decoder,
         teacher_part(weights, "encoder").to(train.device) if hint_weight else None,
         shared["encoder"], hint_weight,
-        latent_weight, teacher_weight, detail_weight, taught=taught,
+        latent_weight, teacher_weight, detail_weight, imitation_weight, taught=taught,
     )  # fmt: skip
     path = train.out / f"{config.name}.safetensors"
 
