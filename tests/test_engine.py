@@ -15,7 +15,7 @@ from PIL import Image
 
 from zenith_ae import engine
 from zenith_ae._kernels import available_isas, fast_bf16
-from zenith_ae.engine import base, cpus, geometry, program
+from zenith_ae.engine import geometry, limits, program
 from zenith_ae.engine.native import NativeEngine
 from zenith_ae.errors import ConfigError, ImageError, IsaError, LatentError
 from zenith_ae.metrics import psnr
@@ -367,18 +367,17 @@ def test_tiles_of_any_size_keep_winograd_tiles_whole(tile: int, dtype: str) -> N
 
 
 @pytest.mark.parametrize("architecture", ["zenith-taesd-lite", "zenith-denoise"])
-def test_automatic_tiles_bound_the_memory_and_change_no_bit(architecture: str, monkeypatch) -> None:
+def test_automatic_tiles_bound_the_memory_and_change_no_bit(architecture: str) -> None:
     config = zoo.build(architecture)
     for part in config.parts:
         arguments = inputs(config, part, 64, 1600)
         native = engine.create(random_weights(config), threads=1)
         whole = native.run(part, **arguments)
         needed = native.stats()["peak_bytes"]
-        monkeypatch.setattr(base, "ARENA_BUDGET", needed * 3 // 4)
         native = engine.create(random_weights(config), threads=1)
+        native.budget = needed * 3 // 4
         assert np.array_equal(native.run(part, **arguments), whole)
         assert native.stats()["peak_bytes"] <= needed * 3 // 4
-        monkeypatch.undo()
 
 
 @every_dtype
@@ -681,12 +680,13 @@ assert z.shape == (1, 250, 375, 4)
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 stats = native.stats()
 assert native._working_bytes(native._whole["encoder"], 2000, 3000) > 550e6
-assert stats["peak_bytes"] < 1.1 * engine.ARENA_BUDGET, stats
+assert stats["peak_bytes"] < 1.1 * native.budget == 1.1 * 384 * 2**20, stats
 print(grown)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True
-    )
+        [sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True,
+        env=os.environ | {"ZENITH_MEMORY": "384"},
+    )  # fmt: skip
     kilobytes = int(done.stdout) // (1024 if sys.platform == "darwin" else 1)
     assert kilobytes < 500_000
 
@@ -716,10 +716,47 @@ def test_thread_count_comes_from_the_environment(monkeypatch) -> None:
     ],
 )
 def test_cgroup_quota_is_respected(files: dict[str, str], limit: int | None, tmp_path: Path) -> None:
+    write(tmp_path, files)
+    assert limits.cpu_quota(tmp_path, "a/b") == limit
+
+
+def write(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    assert cpus.cgroup_limit(tmp_path, "a/b") == limit
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, 3000 * 1024),
+        ({"memory.max": "max", "memory.current": "5"}, 3000 * 1024),
+        ({"a/b/memory.max": "max", "a/memory.max": "1500000", "a/memory.current": "500000"}, 1000000),
+        ({"memory.max": "100", "memory.current": "200"}, 0),
+        ({"memory/memory.limit_in_bytes": "7000", "memory/memory.usage_in_bytes": "3000"}, 4000),
+    ],
+)
+def test_free_memory_is_the_machines_or_the_cgroups(files: dict[str, str], free: int, tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  9000 kB\nMemFree:  100 kB\nMemAvailable:   3000 kB\n")
+    write(tmp_path, files)
+    assert limits.free_memory(meminfo, tmp_path, "a/b") == free
+    meminfo.write_text("rubbish")
+    assert limits.free_memory(meminfo, tmp_path / "none") is not None  # a share of the whole
+
+
+def test_working_memory_has_a_budget_and_the_environment_may_set_it(monkeypatch) -> None:
+    weights = random_weights(zoo.build("zenith-taesd-nano"))
+    assert limits.LEAST <= engine.create(weights).budget <= limits.MOST
+    monkeypatch.setattr(limits, "free_memory", lambda *_: 800 * 2**23)
+    limits._free_share.cache_clear()
+    assert engine.create(weights).budget == 800 * 2**20
+    limits._free_share.cache_clear()
+    monkeypatch.setenv("ZENITH_MEMORY", "100")
+    assert engine.create(weights).budget == 100 * 2**20
+    monkeypatch.setenv("ZENITH_MEMORY", "1G")
+    with pytest.raises(ConfigError, match="ZENITH_MEMORY"):
+        engine.create(weights)
 
 
 def test_profile_names_every_step() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..errors import ConfigError
 from ..weights import Weights
-from .base import ARENA_BUDGET, Engine
+from .base import Engine
 
-__all__ = ["ARENA_BUDGET", "DEVICES", "DTYPES", "Engine", "create"]
+__all__ = ["DEVICES", "DTYPES", "Engine", "create"]
 
 DEVICES = ("auto", "cpu", "torch", "cuda")
 DTYPES = ("auto", "float32", "bf16")

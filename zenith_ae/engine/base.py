@@ -30,11 +30,9 @@ from ..models import spec
 from ..weights import Weights
 from . import geometry
 from .geometry import Region, Stage
+from .limits import memory_budget
 
-__all__ = ["ARENA_BUDGET", "Engine", "OutputType", "TileOption"]
-
-#: Working memory in bytes above which ``tile="auto"`` cuts a picture into tiles.
-ARENA_BUDGET = 384 * 2**20
+__all__ = ["Engine", "OutputType", "TileOption"]
 
 OutputType = Literal["float32", "uint8", "uint16"]
 TileOption = Literal["auto"] | int
@@ -52,15 +50,19 @@ class Engine(abc.ABC):
     isa : level of the native kernels, or the name of the backend.
     dtype : how activations are stored inside, "float32" or "bf16"; inputs and outputs are what `run` says.
     threads : threads that a run uses at most.
+    budget : working memory in bytes above which ``tile="auto"`` cuts a picture into tiles
+        (`zenith_ae.engine.limits.memory_budget`).
     """
 
     device: str
     isa: str
     dtype: str
     threads: int
+    budget: int
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
+        self.budget = memory_budget()
         config = weights.config
         self._stages = {
             part: geometry.split(part, layers, config.in_channels(part))
@@ -91,7 +93,7 @@ class Engine(abc.ABC):
             the noise in units of [0, 1].
         out : type of the result. float32 is the network's output as it is; the integer types are
             its values clipped to [0, 1], scaled and rounded to nearest.
-        tile : "auto" cuts large pictures so that the working memory stays near `ARENA_BUDGET`; 0 never
+        tile : "auto" cuts large pictures so that the working memory stays near `budget`; 0 never
             does; a number N makes tiles of about N x N picture pixels.
 
         Returns
@@ -159,7 +161,7 @@ class Engine(abc.ABC):
         tile: TileOption,
     ) -> None:
         whole = self._whole[part]
-        if tile == 0 or (tile == "auto" and self._working_bytes(whole, *padded) <= ARENA_BUDGET):
+        if tile == 0 or (tile == "auto" and self._working_bytes(whole, *padded) <= self.budget):
             stages: tuple[Stage, ...] = (whole,)
         else:
             stages = self._stages[part]
@@ -178,7 +180,7 @@ class Engine(abc.ABC):
             if stages[0] is not whole and stage.tiled:
                 if tile == "auto":
                     side = geometry.choose_tiles(
-                        stage.layers, padded, wanted, ARENA_BUDGET,
+                        stage.layers, padded, wanted, self.budget,
                         partial(self._working_bytes, stage),
                     )  # fmt: skip
                 else:

@@ -15,8 +15,8 @@ from ..errors import ConfigError, MissingDependencyError
 from ..weights import Weights
 from .base import Engine
 from .compiler import compile_layers
-from .cpus import default_threads
 from .geometry import Region, Stage, multiple, output_size
+from .limits import default_threads
 from .packing import Packer
 
 try:

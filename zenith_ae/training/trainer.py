@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..engine.cpus import default_threads
+from ..engine.limits import default_threads
 from ..errors import ConfigError
 from .data import Prefetcher
 

@@ -1,0 +1,144 @@
+"""How many threads and how much memory this process may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from math import ceil
+from pathlib import Path
+from typing import TypeVar
+
+from ..errors import ConfigError
+
+__all__ = ["default_threads", "memory_budget"]
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_MEMORY = Path("/proc/meminfo")
+
+#: Working memory is a SHARE-th of what is free, within these bounds in bytes.
+SHARE, LEAST, MOST = 8, 384 * 2**20, 1536 * 2**20
+
+Value = TypeVar("Value")
+
+
+def default_threads() -> int:
+    """ZENITH_NUM_THREADS, else the CPUs that this process may run on, at most its cgroup's quota.
+
+    Raises
+    ------
+    ConfigError
+        If ZENITH_NUM_THREADS is not a positive number.
+    """
+    if threads := _setting("ZENITH_NUM_THREADS"):
+        return threads
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, min(count, cpu_quota(_CGROUPS, _own_cgroup()) or count))
+
+
+def memory_budget() -> int:
+    """Bytes of working memory above which a picture is cut into tiles.
+
+    ZENITH_MEMORY in MiB, else an eighth of the memory that was free when this was first asked, at
+    least 384 and at most 1536 MiB. Tiles share borders, which are computed for each: at 24 megapixels
+    the least costs a third more time than the most. What comes out is the same.
+
+    Raises
+    ------
+    ConfigError
+        If ZENITH_MEMORY is not a positive number.
+    """
+    if megabytes := _setting("ZENITH_MEMORY"):
+        return megabytes * 2**20
+    return _free_share()
+
+
+@cache  # plans are kept for the sizes of tiles, so these must not change with every call
+def _free_share() -> int:
+    free = free_memory(_MEMORY, _CGROUPS, _own_cgroup())
+    return LEAST if free is None else min(max(free // SHARE, LEAST), MOST)
+
+
+def _setting(name: str) -> int | None:
+    text = os.environ.get(name, "").strip()
+    if text and (not text.isdecimal() or int(text) < 1):
+        raise ConfigError(f"{name} must be a positive number, got {text!r}")
+    return int(text) if text else None
+
+
+def _own_cgroup() -> str:
+    """This process's cgroup below the mount point (version 2), "" for the root."""
+    try:
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                return line[3:].strip("/")
+    except OSError:
+        pass
+    return ""
+
+
+def _least(root: Path, own: str, measure: Callable[[Path], Value | None], *also: Path) -> Value | None:
+    """The least that ``measure`` finds in a cgroup, its parents up to the root, and other folders."""
+    folders, folder = [root, *also], root / own
+    while folder != root:
+        folders.append(folder)
+        folder = folder.parent
+    found = [value for f in folders if (value := measure(f)) is not None]
+    return min(found, default=None)  # type: ignore[type-var]
+
+
+def cpu_quota(root: Path, own: str = "") -> int | None:
+    """CPUs that a cgroup's quota amounts to, rounded up; None where there is no quota.
+
+    Parameters
+    ----------
+    root : where cgroups are mounted; version 2 (cpu.max) or version 1 (cpu/cpu.cfs_quota_us).
+    own : this process's group below it; the quotas of its parents hold too.
+    """
+
+    def quota(folder: Path) -> float | None:
+        for files in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+            try:
+                share, period = " ".join((folder / file).read_text().strip() for file in files).split()
+                if share != "max" and float(share) > 0:
+                    return float(share) / float(period)
+            except (OSError, ValueError, ZeroDivisionError):
+                continue
+        return None
+
+    found = _least(root, own, quota, root / "cpu", root / "cpu,cpuacct")
+    return max(1, ceil(found)) if found is not None else None
+
+
+def free_memory(meminfo: Path, root: Path, own: str = "") -> int | None:
+    """Bytes that this process could take: the machine's, at most its cgroup's; None if nobody tells.
+
+    Parameters
+    ----------
+    meminfo : Linux's /proc/meminfo. Elsewhere half of the machine's memory counts as free.
+    root, own : as for `cpu_quota`; memory.max and memory.current, in version 1
+        memory/memory.limit_in_bytes and memory/memory.usage_in_bytes.
+    """
+
+    def left(folder: Path) -> int | None:
+        for most, used in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            try:
+                return max(int((folder / most).read_text()) - int((folder / used).read_text()), 0)
+            except (OSError, ValueError):
+                continue
+        return None
+
+    try:
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        machine = int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, ValueError, KeyError):
+        try:
+            machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        except (AttributeError, OSError, ValueError):
+            return _least(root, own, left, root / "memory")
+    group = _least(root, own, left, root / "memory")
+    return machine if group is None else min(machine, group)
