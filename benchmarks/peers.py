@@ -35,7 +35,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("ZENITH_SHARED", ROOT.parent / "shared"))
 TABLES = ("taesd", "models", "denoise", "memory", "scaling")
-LITE, NANO, DENOISE = "zenith-taef2-lite", "zenith-taef2-nano", "zenith-denoise"
+STANDARD, LITE, NANO = "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"
+DENOISE = "zenith-denoise"
 REFERENCE = "torch eager float32"
 PACKAGES = ("torch", "onnxruntime", "openvino", "opencv-python-headless", "numpy")
 #: Read by oneDNN (in torch and OpenVINO) and torch when they are loaded. ONNX Runtime has no such limit.
@@ -212,7 +213,7 @@ class Child:
         for size in self.options.sizes:
             found = self.peers(modules(vanilla), part_inputs(vanilla, size), size)
             found |= self.own(vanilla, size, f"zenith-ae, {self.options.architecture.upper()}")
-            for name in ("zenith-taesd", LITE, NANO):
+            for name in (STANDARD, LITE, NANO):
                 found |= self.own(model(name), size, name)
             self.time("taesd", size, found)
 
@@ -220,7 +221,7 @@ class Child:
         from contenders import modules, part_inputs
 
         size = self.options.models_size
-        for name in ("zenith-taesd", LITE, NANO, "zenith-taesd-spectral", DENOISE):
+        for name in (STANDARD, LITE, NANO, "zenith-taesd-spectral", DENOISE):
             weights = model(name)
             found = self.peers(modules(weights), part_inputs(weights, size), size, only="torch")
             self.time("models", size, found | self.own(weights, size, "zenith-ae"), model=name)
@@ -256,7 +257,7 @@ class Child:
             f"{name} {dtype}": f"zenith-ae, {name.upper()} {dtype}"
             if "zenith" not in name
             else f"{name} {dtype}"
-            for name in (self.options.architecture, "zenith-taesd", LITE, NANO)
+            for name in (self.options.architecture, STANDARD, LITE, NANO)
             for dtype in own_dtypes(model(name))
         }
         for name, label in ({name: name for name in CONTENDERS} | own).items():

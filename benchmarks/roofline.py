@@ -20,7 +20,7 @@ from typing import Any
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- roofline: begin -->", "<!-- roofline: end -->"
-MODELS = ("taesd", "zenith-taesd", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-denoise")
+MODELS = ("taesd", "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-denoise")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from zenith_ae import engine
 from zenith_ae._kernels import available_isas, fast_bf16
-from zenith_ae.engine import geometry, limits, program
+from zenith_ae.engine import geometry, limits, packing, program
 from zenith_ae.engine.native import NativeEngine
 from zenith_ae.errors import ConfigError, ImageError, IsaError, LatentError
 from zenith_ae.metrics import psnr
@@ -378,6 +378,21 @@ def test_automatic_tiles_bound_the_memory_and_change_no_bit(architecture: str) -
         native.budget = needed * 3 // 4
         assert np.array_equal(native.run(part, **arguments), whole)
         assert native.stats()["peak_bytes"] <= needed * 3 // 4
+
+
+def test_kernels_in_bf16_keep_the_sum_of_their_taps() -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((16, 9, 6)).astype(np.float32)
+    matrix[rng.random(matrix.shape) < 0.3] = 0
+    rounded = packing.round_over_taps(matrix)
+    alone = (packing.to_bf16(matrix).astype(np.uint32) << 16).view(np.float32)
+    assert np.array_equal(packing.to_bf16(rounded).astype(np.uint32) << 16, rounded.view(np.uint32))
+    assert (rounded[matrix == 0] == 0).all()
+    ulp = 2.0 ** (np.floor(np.log2(np.abs(matrix).max(1))) - 7)  # of a channel's largest tap
+    assert (np.abs(rounded - matrix) <= ulp[:, None]).all()
+    change, plain = (np.abs((m - matrix).sum(1, dtype=np.float64)) for m in (rounded, alone))
+    assert (change <= ulp).all()
+    assert change.mean() < 0.6 * plain.mean()
 
 
 @every_dtype

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "BLOCK", "Packer", "by_pixel", "dense", "pack", "pack_pairs", "pad16", "phase", "phases", "planes",
-    "shuffled", "to_bf16", "vector", "winograd",
+    "round_over_taps", "shuffled", "to_bf16", "vector", "winograd",
 ]  # fmt: skip
 
 BLOCK = 16
@@ -92,6 +92,22 @@ def to_bf16(values: Array) -> NDArray[np.uint16]:
     """The upper halves of finite floats, rounded to nearest, ties to even."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def round_over_taps(matrix: Array) -> Array:
+    """(columns, taps, depth) in values of bf16, the error of each tap added to the next one's weight.
+
+    The taps of a channel see nearly the same value nearly everywhere, so it is their sum that must be
+    exact: rounded one by one they brighten or darken a whole picture a little. Zeros stay zeros.
+    """
+    out, error = np.zeros_like(matrix), np.zeros_like(matrix[:, 0])
+    for tap in range(matrix.shape[1]):
+        wanted = matrix[:, tap] + error
+        rounded = (to_bf16(wanted).astype(np.uint32) << 16).view(np.float32)
+        used = matrix[:, tap] != 0
+        out[:, tap] = np.where(used, rounded, 0)
+        error = np.where(used, wanted - rounded, error)
+    return out
 
 
 def pack_pairs(matrix: Array) -> NDArray[np.uint16]:

@@ -113,7 +113,8 @@ class Products:
         key = (*key, shuffle, step.out is None, step.into is None, split)
 
         def make() -> tuple[NDArray[Any], Array | None]:
-            ordered = columns(step, matrix, shuffle)
+            weights = packing.round_over_taps(matrix) if self.packer.bf16 else matrix
+            ordered = columns(step, weights, shuffle)
             ordered = ordered.reshape(len(ordered), taken, depth)
             if split:
                 ordered = np.concatenate([ordered, ordered], 2)
