@@ -364,7 +364,7 @@ class DecoderRecipe:
         self.make_batch = DistillRecipe(self.data.pool, self.data.latents, self.config).make_batch
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
-        x, z, noise = (to_tensor(a) for a in batch)
+        x, z, noise, _ = (to_tensor(a) for a in batch)
         out = model((z + noise).contiguous(memory_format=torch.channels_last)).float()
         return (out - x).abs().mean(), {}
 
