@@ -16,7 +16,10 @@ from zenith_ae.training.evaluate import evaluate_model
 from zenith_ae.weights import available_weights, load_weights
 
 ROOT = Path(__file__).parents[1]
-NAMES = ["zenith-4ch-lite", "zenith-deblur", "zenith-denoise", "zenith-taef2-lite", "zenith-taef2-nano"]
+NAMES = [
+    "zenith-4ch-lite", "zenith-deblur", "zenith-denoise", "zenith-taef2", "zenith-taef2-lite",
+    "zenith-taef2-nano",
+]  # fmt: skip
 GOLDEN = Path(__file__).with_name("golden.json")
 BF16 = [isa for isa in available_isas() if fast_bf16(isa)]
 needs_bf16 = pytest.mark.skipif(not BF16, reason="this CPU has no fast bf16")
@@ -128,7 +131,9 @@ def test_noise_goes_at_the_borders_of_any_size_too(height: int, width: int, sigm
         assert np.sqrt((border**2).mean()) < 2 * inside + 1 / 255
 
 
-@pytest.mark.parametrize(("name", "limit"), [("zenith-taef2-lite", 1.2), ("zenith-taef2-nano", 1.4)])
+@pytest.mark.parametrize(
+    ("name", "limit"), [("zenith-taef2", 1.2), ("zenith-taef2-lite", 1.2), ("zenith-taef2-nano", 1.4)]
+)
 def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str, limit: float) -> None:
     """Nano computes each 8 x 8 cell of the picture by itself at the end, and its card says so."""
     picture = example("cat.clean.png")
@@ -149,6 +154,7 @@ def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str, limit: float)
     [
         ("zenith-denoise", "sigma 25", 30.6),
         ("zenith-denoise", "sigma 25, auto", 30.5),
+        ("zenith-taef2", "round trip", 27.5),
         ("zenith-taef2-lite", "round trip", 27.5),
         ("zenith-taef2-nano", "round trip", 25.5),
     ],

@@ -1,7 +1,7 @@
 """Autoencoders in diffusion pipelines: the interface of diffusers' ``AutoencoderTiny``.
 
 >>> from zenith_ae.integrations.diffusers import AutoencoderZenith
->>> pipe.vae = AutoencoderZenith.load("zenith-taef2-lite")                  # doctest: +SKIP
+>>> pipe.vae = AutoencoderZenith.load("zenith-taef2")                       # doctest: +SKIP
 >>> pipe.vae = AutoencoderZenith.load("taesd_encoder.safetensors")          # doctest: +SKIP
 
 On a CPU without gradients the native engine computes; elsewhere the torch modules do, which are
