@@ -179,7 +179,8 @@ def targets(runs: list[Run]) -> list[list[str]]:
                 ratio("ONNX Runtime", "zenith-taef2-lite"))  # fmt: skip
         if run["isa"] == "best":
             add("Lite round trip against OpenVINO bf16", "8x", ratio("OpenVINO bf16", "zenith-taef2-lite"))
-            add("zenith-taef2 round trip against OpenVINO bf16", "3x", ratio("OpenVINO bf16", "zenith-taef2 "))
+            add("zenith-taef2 round trip against OpenVINO bf16", "3x",
+                ratio("OpenVINO bf16", "zenith-taef2 "))  # fmt: skip
             add("nano decode against OpenVINO bf16's", "12x",
                 ratio("OpenVINO bf16", "zenith-taef2-nano", "decoder"))  # fmt: skip
             for dtype in ("float32", "bf16"):
