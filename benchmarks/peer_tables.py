@@ -163,7 +163,9 @@ def targets(runs: list[Run]) -> list[list[str]]:
         times = round_trips([r for r in run["rows"] if r["table"] == "taesd" and r["size"] == 512])
 
         def fastest(start: str, key: str = "both", times: Any = times) -> float | None:
-            return min((ms[key] for name, ms in times.items() if name.startswith(start)), default=None)
+            return min(
+                (ms[key] for name, ms in times.items() if f"{name} ".startswith(f"{start} ")), default=None
+            )
 
         def ratio(peer: str, own: str, key: str = "both", fastest: Any = fastest) -> str | None:
             a, b = fastest(peer, key), fastest(own, key)
@@ -179,8 +181,7 @@ def targets(runs: list[Run]) -> list[list[str]]:
                 ratio("ONNX Runtime", "zenith-taef2-lite"))  # fmt: skip
         if run["isa"] == "best":
             add("Lite round trip against OpenVINO bf16", "8x", ratio("OpenVINO bf16", "zenith-taef2-lite"))
-            add("zenith-taef2 round trip against OpenVINO bf16", "3x",
-                ratio("OpenVINO bf16", "zenith-taef2 "))  # fmt: skip
+            add("zenith-taef2 round trip against OpenVINO bf16", "3x", ratio("OpenVINO bf16", "zenith-taef2"))
             add("nano decode against OpenVINO bf16's", "12x",
                 ratio("OpenVINO bf16", "zenith-taef2-nano", "decoder"))  # fmt: skip
             for dtype in ("float32", "bf16"):

@@ -385,7 +385,7 @@ def test_kernels_in_bf16_keep_the_sum_of_their_taps() -> None:
     matrix = rng.standard_normal((16, 9, 6)).astype(np.float32)
     matrix[rng.random(matrix.shape) < 0.3] = 0
     rounded = packing.round_over_taps(matrix)
-    alone = (packing.to_bf16(matrix).astype(np.uint32) << 16).view(np.float32)
+    alone = packing.from_bf16(packing.to_bf16(matrix))
     assert np.array_equal(packing.to_bf16(rounded).astype(np.uint32) << 16, rounded.view(np.uint32))
     assert (rounded[matrix == 0] == 0).all()
     ulp = 2.0 ** (np.floor(np.log2(np.abs(matrix).max(1))) - 7)  # of a channel's largest tap

@@ -81,7 +81,7 @@ def stress(isa: str, dtype: str, *, threads: int = 4, shapes: int = 24, tiles: b
     tiles : compute bf16 as the level amx does, emulated at others; for tests.
     """
     from ._kernels import _ops
-    from .engine.packing import to_bf16
+    from .engine.packing import from_bf16, to_bf16
 
     rng = np.random.default_rng(5)
     guard = np.float32(-12345)
@@ -111,9 +111,7 @@ def stress(isa: str, dtype: str, *, threads: int = 4, shapes: int = 24, tiles: b
         return all(np.array_equal(run(i), expected[i]) for i in order)
 
     def widened(x: NDArray) -> NDArray[np.float64]:
-        return (
-            (x.astype(np.uint32) << 16).view(np.float32).astype(float) if dtype == "bf16" else x.astype(float)
-        )
+        return from_bf16(x).astype(float) if dtype == "bf16" else x.astype(float)
 
     expected = [run(i) for i in range(shapes)]
     error = 0.0

@@ -58,7 +58,6 @@ class Engine(abc.ABC):
     isa: str
     dtype: str
     threads: int
-    budget: int
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "BLOCK", "Packer", "by_pixel", "dense", "pack", "pack_pairs", "pad16", "phase", "phases", "planes",
-    "round_over_taps", "shuffled", "to_bf16", "vector", "winograd",
+    "BLOCK", "Packer", "by_pixel", "dense", "from_bf16", "pack", "pack_pairs", "pad16", "phase", "phases",
+    "planes", "round_over_taps", "shuffled", "to_bf16", "vector", "winograd",
 ]  # fmt: skip
 
 BLOCK = 16
@@ -94,6 +94,11 @@ def to_bf16(values: Array) -> NDArray[np.uint16]:
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
+def from_bf16(values: NDArray[np.uint16]) -> Array:
+    """The floats that bf16 stands for, exactly."""
+    return (values.astype(np.uint32) << 16).view(np.float32)
+
+
 def round_over_taps(matrix: Array) -> Array:
     """(columns, taps, depth) in values of bf16, the error of each tap added to the next one's weight.
 
@@ -103,7 +108,7 @@ def round_over_taps(matrix: Array) -> Array:
     out, error = np.zeros_like(matrix), np.zeros_like(matrix[:, 0])
     for tap in range(matrix.shape[1]):
         wanted = matrix[:, tap] + error
-        rounded = (to_bf16(wanted).astype(np.uint32) << 16).view(np.float32)
+        rounded = from_bf16(to_bf16(wanted))
         used = matrix[:, tap] != 0
         out[:, tap] = np.where(used, rounded, 0)
         error = np.where(used, wanted - rounded, error)

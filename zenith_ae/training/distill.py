@@ -308,6 +308,12 @@ def train_distillation(
     torch.manual_seed(train.seed)
     if train.batch < 2:
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
+    shared = {
+        part: _in_common(config.parts[part][::order], weights.config.parts.get(part, ())[::order])
+        for part, order in (("encoder", -1), ("decoder", 1))
+    }
+    if hint_weight and not shared["encoder"]:
+        raise ConfigError(f"hints need a student whose encoder ends in layers of {weights.config.name}'s")
     if train.threads:
         torch.set_num_threads(train.threads)
     everything = ImagePool([Path(source) for source in data], drawn=train.drawn)
@@ -320,14 +326,9 @@ def train_distillation(
         load_into(model, init)
     if only:
         model.requires_grad_(False)[only].requires_grad_(True)
-    shared = {
-        part: _in_common(*(c.parts[part][::order] for c in (config, weights.config)))
-        for part, order in (("encoder", -1), ("decoder", 1))
-        if part in weights.config.parts
-    }
     if keep_shared:
         first = len(config.parts["encoder"]) - shared["encoder"]
-        ends = {"encoder": slice(first, None), "decoder": slice(shared.get("decoder", 0))}
+        ends = {"encoder": slice(first, None), "decoder": slice(shared["decoder"])}
         for part, end in ends.items():
             for layer in list(model[part].children())[end]:
                 layer.requires_grad_(False)
@@ -336,8 +337,6 @@ def train_distillation(
             f"no picture is as large as a crop of {train.crop}: use larger ones or a smaller --crop"
         )
     decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
-    if hint_weight and not shared["encoder"]:
-        raise ConfigError(f"hints need a student whose encoder ends in layers of {weights.config.name}'s")
     recipe = DistillRecipe(
         pool, [of[id(p)] for p in pool.images], train, decoder,
         teacher_part(weights, "encoder").to(train.device) if hint_weight else None,
