@@ -28,7 +28,7 @@ from zenith_ae.models.spec import (  # noqa: E402
     PixelUnshuffle,
     ZenithBlock,
 )
-from zenith_ae.training import autoencode, distill, restore  # noqa: E402
+from zenith_ae.training import autoencode, distill, graft, restore  # noqa: E402
 from zenith_ae.training.cli import train as command  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
@@ -298,31 +298,125 @@ def test_latents_are_learned_where_a_crop_shows_what_they_depend_on(photos, seei
     assert corners > 2 / 63
 
 
-def test_a_hybrids_own_layers_learn_what_the_teachers_are_given(photos, seeing_teacher, tmp_path) -> None:
-    inner = load_weights(seeing_teacher).config.parts["encoder"][2:]
-    hybrid = ModelConfig(
-        "hybrid",
+@pytest.fixture
+def grown_teacher(tmp_path) -> Path:
+    """A teacher with an outer and an inner layer on either side of the seam at 1/4, which look around."""
+    config = ModelConfig(
+        "grown",
         "autoencoder",
         {
-            "encoder": (PixelUnshuffle(4), Linear(48, 16), PixelUnshuffle(2), Linear(64, 8), *inner),
-            "decoder": (Linear(4, 192), PixelShuffle(8)),
+            "encoder": (PixelUnshuffle(4), Conv(48, 8), PixelUnshuffle(2), Conv(32, 4)),
+            "decoder": (Conv(4, 32), PixelShuffle(2), Conv(8, 48), PixelShuffle(4)),
         },
         4,
     )
-    arguments = str(seeing_teacher), [str(photos)], steps(tmp_path / "out", 150, lr=3e-3)
-    path = distill.train_distillation(
-        hybrid, *arguments, init=str(seeing_teacher), only="encoder", keep_shared=True, hint_weight=1.0,
-        latent_weight=0.0, teacher_weight=0.0,
-    )  # fmt: skip
-    hints, errors = log(tmp_path / "out", "hint"), log(tmp_path / "out", "latent")
-    assert np.mean(hints[-10:]) < 0.6 * np.mean(hints[:5])
-    assert np.mean(errors[-10:]) < 0.6 * np.mean(errors[:5])
-    assert load_weights(path).config == hybrid
-    other = ModelConfig(
-        "other", "autoencoder", hybrid.parts | {"encoder": (PixelUnshuffle(8), Linear(192, 4))}, 4
+    torch.manual_seed(0)
+    path = tmp_path / "grown.safetensors"
+    restore.save_model(path, config, restore.build_modules(config).state_dict(), {})
+    return path
+
+
+@pytest.fixture
+def hybrid(grown_teacher) -> ModelConfig:
+    """The inner layers of that teacher, and layers of its own."""
+    parts = load_weights(grown_teacher).config.parts
+    return ModelConfig(
+        "hybrid",
+        "autoencoder",
+        {
+            "encoder": (
+                PixelUnshuffle(2),
+                Conv(12, 16),
+                PixelUnshuffle(2),
+                Conv(64, 8),
+                *parts["encoder"][2:],
+            ),
+            "decoder": (*parts["decoder"][:2], Conv(8, 64), PixelShuffle(2), Conv(16, 12), PixelShuffle(2)),
+        },
+        4,
     )
-    with pytest.raises(ConfigError, match="hints"):
-        distill.train_distillation(other, *arguments, hint_weight=1.0)
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
+    photos, grown_teacher, hybrid, part, tmp_path
+) -> None:
+    data, config = [str(photos)], steps(tmp_path / "out", 150, lr=5e-3)
+    graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "before", 1, lr=0.0), part)
+    path = graft.train_graft(hybrid, str(grown_teacher), data, config, part, imitation=1.0, detail_weight=0)
+    learned = log(tmp_path / "out", {"encoder": "features", "decoder": "imitation"}[part])
+    assert np.mean(learned[-10:]) < 0.6 * np.mean(learned[:5])
+    before, after = (load_weights(tmp_path / d / "hybrid.safetensors").tensors for d in ("before", "out"))
+    theirs = load_weights(grown_teacher).tensors
+    kept = {
+        "encoder": {"encoder.5.weight": "encoder.3.weight"},
+        "decoder": {"decoder.0.weight": "decoder.0.weight"},
+    }
+    for mine, name in kept[part].items():
+        np.testing.assert_array_equal(after[mine], theirs[name])
+    other = {"encoder": "decoder", "decoder": "encoder"}[part]
+    for name, value in after.items():
+        if name.startswith(other):
+            np.testing.assert_array_equal(value, before[name])
+    assert load_weights(path).config == hybrid
+
+
+def test_encoder_and_decoder_of_a_hybrid_are_trained_one_after_the_other(
+    photos, grown_teacher, hybrid, tmp_path
+) -> None:
+    first = graft.train_graft(hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "e", 3), "encoder")
+    second = graft.train_graft(
+        hybrid,
+        str(grown_teacher),
+        [str(photos)],
+        steps(tmp_path / "d", 3),
+        "decoder",
+        init=str(first),
+        taught=0.5,
+    )
+    before, after = (load_weights(p).tensors for p in (first, second))
+    changed = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert {"decoder.2.weight", "decoder.4.weight"} <= changed
+    assert not any(name.startswith("encoder") for name in changed)
+    options = {"teacher": grown_teacher, "model": "zenith-taesd", "part": "decoder", "data": photos,
+               "steps": 1, "out": tmp_path / "x"}  # fmt: skip
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    shown = CliRunner().invoke(command, ["graft", *words])
+    assert isinstance(shown.exception, ConfigError)
+    assert "no hybrid" in str(shown.exception)
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_features_at_the_seam_are_those_of_whole_pictures(
+    photos, grown_teacher, hybrid, part, tmp_path
+) -> None:
+    """What the teacher's outer layers make of a crop alone differs only where it counts for nothing."""
+    pool, weights = ImagePool([photos]), load_weights(grown_teacher)
+    network = distill.teacher_part(weights, part)
+    seam = graft.find_seam(hybrid, weights.config, part)
+    latents = None
+    if part == "decoder":
+        latents = distill.teacher_latents(pool, weights, tmp_path / "z.npz", steps(tmp_path, 1))
+    folder = tmp_path / "features"
+    features = graft.SeamFeatures.of(pool, seam, network, folder, "a", latents)
+    config = steps(tmp_path, 1, batch=64, crop=48)
+    recipe = graft.GraftRecipe(pool, features, list(range(len(pool))), seam, config)
+    x, given, *answers, counts = (
+        torch.from_numpy(a).permute(0, 3, 1, 2) for a in recipe.make_batch(np.random.default_rng(0))
+    )
+    with torch.no_grad():
+        if part == "encoder":
+            wrong = (seam.outer(network, x.float() / 255) - given).abs().amax(1, keepdim=True) > 2e-2
+        else:
+            out = seam.outer(network, given).clamp(0, 1)
+            wrong = (out - answers[0].float() / 255).abs().amax(1, keepdim=True) > 2e-2
+    assert not (wrong & (counts == 1)).any()
+    assert (wrong & (counts == 0)).any()
+    stamp = (folder / "features.npy").stat().st_mtime_ns
+    graft.SeamFeatures.of(pool, seam, network, folder, "a", latents)
+    assert (folder / "features.npy").stat().st_mtime_ns == stamp
+    graft.SeamFeatures.of(pool, seam, network, folder, "b", latents)
+    assert (folder / "features.npy").stat().st_mtime_ns != stamp
 
 
 def test_a_hybrid_starts_from_the_layers_of_its_taesd(seeing_teacher, capsys) -> None:

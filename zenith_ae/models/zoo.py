@@ -66,20 +66,24 @@ def vanilla_taesd(name: str, latent_channels: int, pool: bool = False) -> ModelC
     )  # fmt: skip
 
 
-def zenith_taesd(name: str, latent_channels: int, pool: bool = False) -> ModelConfig:
+def zenith_taesd(
+    name: str, latent_channels: int, pool: bool = False, channels: int = 128, blocks: tuple[int, int] = (5, 4)
+) -> ModelConfig:
     """Hybrid: TAESD itself at 1/4 and 1/8, Zenith blocks on unshuffled pixels for the rest.
 
     At full and half resolution a TAESD does seven eighths of its work. Its inner layers are the
-    same here, so that a hybrid can start from its weights.
+    same here, so that a hybrid can start from its weights. ``blocks`` is how many blocks of
+    ``channels`` the encoder and the decoder have.
     """
     vanilla = vanilla_taesd(name, latent_channels, pool)
+    c, (down, up) = channels, blocks
     encoder: Layers = (
-        PixelUnshuffle(2), Conv(12, 128), *zenith(128, 128, 5), Conv(128, 64, stride=2, bias=False),
+        PixelUnshuffle(2), Conv(12, c), *zenith(c, c, down), Conv(c, 64, stride=2, bias=False),
         *vanilla.parts["encoder"][7:],
     )  # fmt: skip
     decoder: Layers = (
         *vanilla.parts["decoder"][:11],
-        Linear(64, 512), PixelShuffle(2), *zenith(128, 128, 4), Conv(128, 12), PixelShuffle(2),
+        Linear(64, 4 * c), PixelShuffle(2), *zenith(c, c, up), Conv(c, 12), PixelShuffle(2),
     )  # fmt: skip
     return ModelConfig(
         name, "autoencoder", {"encoder": encoder, "decoder": decoder}, latent_channels,
@@ -216,6 +220,7 @@ ARCHITECTURES = {
     "taef2": (lambda name, z: vanilla_taesd(name, z, pool=True), 32),
     "zenith-taesd": (zenith_taesd, 4),
     "zenith-taef2": (lambda name, z: zenith_taesd(name, z, pool=True), 32),
+    "zenith-taef2-lite": (lambda name, z: zenith_taesd(name, z, pool=True, channels=64, blocks=(4, 3)), 32),
     "zenith-taesd-lite": (zenith_taesd_lite, 4),
     "zenith-4ch-lite": (zenith_4ch_lite, 4),
     "zenith-taesd-nano": (zenith_taesd_nano, 4),

@@ -1,4 +1,4 @@
-"""``zenith-ae train denoise|distill|autoencode`` and ``zenith-ae evaluate``."""
+"""``zenith-ae train denoise|distill|graft|autoencode`` and ``zenith-ae evaluate``."""
 
 from __future__ import annotations
 
@@ -70,6 +70,19 @@ def _detail_weight(default: float) -> Callable[[Callable[..., None]], Callable[.
         show_default=True,
         help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
     )
+
+
+_teacher = click.option(
+    "--teacher",
+    required=True,
+    metavar="NAME|FILE",
+    help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.",
+)
+_latents = click.option(
+    "--latents",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to keep the teacher's latents [default: OUT/latents.npz].",
+)
 
 
 def _config(default_batch: int, options: dict[str, Any]) -> Any:
@@ -157,12 +170,7 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
 
 @train.command()
 @_schedule
-@click.option(
-    "--teacher",
-    required=True,
-    metavar="NAME|FILE",
-    help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.",
-)
+@_teacher
 @click.option("--model", default="zenith-taesd-lite", show_default=True, help="Architecture of the student.")
 @_name
 @click.option(
@@ -181,13 +189,6 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
 )
 @_detail_weight(0.3)
 @click.option(
-    "--hint-weight",
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="Weight of the distance to the teacher's features where a hybrid's inner layers begin.",
-)
-@click.option(
     "--imitation-weight",
     type=float,
     default=0.0,
@@ -195,11 +196,9 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
     help="Weight of the distance to what the teacher's decoder makes of the same latents.",
 )
 @click.option("--only", type=click.Choice(["encoder", "decoder"]), help="Train one part, keep the other.")
-@click.option("--keep-shared", is_flag=True, help="Keep the layers that a hybrid shares with its teacher.")
 @click.option("--taught", type=click.FloatRange(0, 1), default=0.5, show_default=True,
               help="Share of the decoder's lessons that are the teacher's latents.")  # fmt: skip
-@click.option("--latents", type=click.Path(dir_okay=False, path_type=Path),
-              help="Where to keep the teacher's latents [default: OUT/latents.npz].")  # fmt: skip
+@_latents
 def distill(
     teacher: str,
     model: str,
@@ -207,10 +206,8 @@ def distill(
     latent_weight: float,
     teacher_weight: float,
     detail_weight: float,
-    hint_weight: float,
     imitation_weight: float,
     only: str | None,
-    keep_shared: bool,
     taught: float,
     latents: Path | None,
     **options: Any,
@@ -230,8 +227,63 @@ def distill(
     path = train_distillation(
         zoo.build(model, channels, name), teacher, list(options["data"]), config,
         init=options["init"], resume=not options["fresh"], latent_weight=latent_weight,
-        teacher_weight=teacher_weight, detail_weight=detail_weight, hint_weight=hint_weight,
-        imitation_weight=imitation_weight, cache=latents, only=only, keep_shared=keep_shared, taught=taught,
+        teacher_weight=teacher_weight, detail_weight=detail_weight,
+        imitation_weight=imitation_weight, cache=latents, only=only, taught=taught,
+    )  # fmt: skip
+    _finish(path)
+
+
+@train.command()
+@_schedule
+@_teacher
+@click.option("--model", default="zenith-taef2", show_default=True, help="Architecture: a hybrid.")
+@_name
+@click.option("--part", required=True, type=click.Choice(["encoder", "decoder"]), help="Part to train.")
+@click.option(
+    "--imitation",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Share of the teacher's answer, beside the picture's own, in what a decoder learns.",
+)
+@_detail_weight(0.05)
+@click.option("--taught", type=click.FloatRange(0, 1), default=1.0, show_default=True,
+              help="Share of a decoder's pictures with the teacher's latents; the others have the own "
+              "encoder's.")  # fmt: skip
+@_latents
+@click.option("--features", type=click.Path(file_okay=False, path_type=Path),
+              help="Folder for the teacher's features, about a gigabyte for 100 megapixels "
+              "[default: OUT/PART_features].")  # fmt: skip
+def graft(
+    teacher: str,
+    model: str,
+    name: str | None,
+    part: str,
+    imitation: float,
+    detail_weight: float,
+    taught: float,
+    latents: Path | None,
+    features: Path | None,
+    **options: Any,
+) -> None:
+    """Train the layers that a hybrid has of its own, beside its teacher's.
+
+    \b
+    Example:
+      zenith-ae train graft --teacher taef2_encoder.safetensors --part encoder \\
+          --data photos/ --minutes 30 -o runs/encoder
+      zenith-ae train graft --teacher taef2_encoder.safetensors --part decoder \\
+          --init runs/encoder/zenith-taef2.safetensors --data photos/ --minutes 30 -o runs/hybrid
+    """
+    config = _config(8, options)
+    from ..weights import load_weights
+    from .graft import train_graft
+
+    channels = load_weights(teacher).config.latent_channels
+    path = train_graft(
+        zoo.build(model, channels, name), teacher, list(options["data"]), config, part,
+        init=options["init"], resume=not options["fresh"], imitation=imitation, detail_weight=detail_weight,
+        taught=taught, latents=latents, features=features,
     )  # fmt: skip
     _finish(path)
 

@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -26,15 +25,33 @@ from ..engine import create
 from ..errors import ConfigError, ImageError, WeightsError
 from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
-from ..models.spec import Layers, ModelConfig
+from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
 from .data import ImagePool
 from .restore import build_modules, load_into, save_model
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
-__all__ = ["DistillRecipe", "detail", "teacher_latents", "teacher_part", "train_distillation"]
+__all__ = [
+    "DistillRecipe",
+    "check_teacher",
+    "crispness",
+    "detail",
+    "lost_detail",
+    "teacher_latents",
+    "teacher_part",
+    "train_distillation",
+]
 
 FACTOR = 8  # pixels per latent of the whole TAESD family
+
+
+def check_teacher(weights: Weights, teacher: str, config: ModelConfig) -> None:
+    """Raise WeightsError where the teacher's latents have another number of channels than the student's."""
+    if weights.config.latent_channels != config.latent_channels:
+        raise WeightsError(
+            f"{teacher} has {weights.config.latent_channels} latent channels, "
+            f"{config.name} {config.latent_channels}; build the student with the teacher's number"
+        )
 
 
 def teacher_part(weights: Weights, part: str) -> Network:
@@ -126,19 +143,12 @@ class DistillRecipe:
     so are that of the amount of fine `detail` in what the student's decoder makes, and its distance to what
     the teacher's decoder makes of the same latents: of a picture latents leave much open, of the
     teacher's answer nothing. What would only teach a part that is not trained is not computed.
-
-    Where the last ``shared`` layers of the student's encoder are those of the teacher's, as in a hybrid, the
-    layers before can be taught by hints (Romero et al. 2015, arXiv:1412.6550): the mean absolute error of
-    what the shared ones are given, relative to the mean absolute value there.
     """
 
     pool: ImagePool
     latents: list[np.ndarray]
     config: TrainConfig
     teacher: Network | None = None  # its decoder
-    hints: Network | None = None  # its encoder
-    shared: int = 0
-    hint_weight: float = 0.0
     latent_weight: float = 0.3
     teacher_weight: float = 1.0
     detail_weight: float = 0.3
@@ -190,13 +200,7 @@ class DistillRecipe:
         first = 0 if trained["encoder"] else count  # the decoder alone needs only what it decodes
         seen = x[first:].contiguous(memory_format=torch.channels_last)
         with torch.set_grad_enabled(trained["encoder"]):
-            if self.hints is not None and trained["encoder"]:
-                given = model["encoder"](seen, None, -self.shared)
-                own = model["encoder"](given, -self.shared)
-                hint = self.hints(seen, None, -self.shared).float()
-                add("hint", self.hint_weight, (given - hint).float().abs().mean() / hint.abs().mean())
-            else:
-                own = model["encoder"](seen)
+            own = model["encoder"](seen)
         if trained["decoder"] or self.taught < 1:
             mixed = torch.cat([(z + noise)[:count].to(own.dtype), own[count - first :]])
             out = model["decoder"](mixed.contiguous(memory_format=torch.channels_last)).float()
@@ -217,11 +221,6 @@ class DistillRecipe:
             error = (own - z).float().abs().mean(1, keepdim=True)
             add("latent", self.latent_weight, (error * known).sum() / known.sum())
         return loss, logs
-
-
-def _in_common(student: Layers, teacher: Layers) -> int:
-    """How many layers two networks begin with alike."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(student, teacher, strict=False)))
 
 
 def _validate(pool: ImagePool, latents: list[np.ndarray], teacher: Network | None) -> Any:
@@ -260,11 +259,9 @@ def train_distillation(
     latent_weight: float = 0.3,
     teacher_weight: float = 1.0,
     detail_weight: float = 0.3,
-    hint_weight: float = 0.0,
     imitation_weight: float = 0.0,
     cache: Path | None = None,
     only: str | None = None,
-    keep_shared: bool = False,
     taught: float = 0.5,
 ) -> Path:
     """Train encoder and decoder students; returns the weights file (``out/<name>.safetensors``).
@@ -281,14 +278,10 @@ def train_distillation(
     teacher_weight : weight of the error through the teacher's decoder, where it has one.
     detail_weight : weight of the error in the amount of fine detail; more is crisper, less has a
         higher PSNR.
-    hint_weight : weight of the error of the features that the first layer shared with the teacher's
-        encoder is given; for students that end in the teacher's own layers.
     imitation_weight : weight of the student's distance to what the teacher's decoder, where it has one,
         makes of the same latents.
     cache : where the teacher's latents are kept, default ``out/latents.npz``.
     only : train this part alone ("encoder" or "decoder") and keep the other as it is.
-    keep_shared : keep the layers that the student shares with the teacher, at the end of the encoder and
-        at the beginning of the decoder, as they are; ``init`` should have brought them.
     taught : share of what the decoder learns from that are the teacher's latents; the others are the
         student's own. 1 with ``only="encoder"`` does without the student's decoder.
 
@@ -296,24 +289,14 @@ def train_distillation(
     ------
     WeightsError
         If the teacher has no encoder or another number of latent channels.
-    ConfigError
-        If hints are asked for and the student's encoder ends in another layer than the teacher's.
+    ImageError
+        If no picture is as large as a crop.
     """
     weights = load_weights(teacher)
-    if weights.config.latent_channels != config.latent_channels:
-        raise WeightsError(
-            f"{teacher} has {weights.config.latent_channels} latent channels, "
-            f"{config.name} {config.latent_channels}; build the student with the teacher's number"
-        )
+    check_teacher(weights, teacher, config)
     torch.manual_seed(train.seed)
     if train.batch < 2:
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
-    shared = {
-        part: _in_common(config.parts[part][::order], weights.config.parts.get(part, ())[::order])
-        for part, order in (("encoder", -1), ("decoder", 1))
-    }
-    if hint_weight and not shared["encoder"]:
-        raise ConfigError(f"hints need a student whose encoder ends in layers of {weights.config.name}'s")
     if train.threads:
         torch.set_num_threads(train.threads)
     everything = ImagePool([Path(source) for source in data], drawn=train.drawn)
@@ -326,12 +309,6 @@ def train_distillation(
         load_into(model, init)
     if only:
         model.requires_grad_(False)[only].requires_grad_(True)
-    if keep_shared:
-        first = len(config.parts["encoder"]) - shared["encoder"]
-        ends = {"encoder": slice(first, None), "decoder": slice(shared["decoder"])}
-        for part, end in ends.items():
-            for layer in list(model[part].children())[end]:
-                layer.requires_grad_(False)
     if all(min(p.shape[:2]) < train.crop for p in pool.images):
         raise ImageError(
             f"no picture is as large as a crop of {train.crop}: use larger ones or a smaller --crop"
@@ -339,8 +316,6 @@ def train_distillation(
     decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
     recipe = DistillRecipe(
         pool, [of[id(p)] for p in pool.images], train, decoder,
-        teacher_part(weights, "encoder").to(train.device) if hint_weight else None,
-        shared["encoder"], hint_weight,
         latent_weight, teacher_weight, detail_weight, imitation_weight, taught=taught,
     )  # fmt: skip
     path = train.out / f"{config.name}.safetensors"

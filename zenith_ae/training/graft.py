@@ -1,0 +1,418 @@
+"""Training of the layers that a hybrid has of its own, next to those that it shares with its teacher.
+
+The encoder of a hybrid ends in its teacher's layers, and its decoder begins with them
+(`zenith_ae.models.zoo.zenith_taesd`). These are kept, and what the teacher's other layers give them, or
+are given by them, is computed once for whole pictures and kept on disk. A step then costs only the new
+layers, and has as many targets as there are numbers at the seam.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, cast
+from zlib import crc32
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError, ImageError
+from ..models.modules import Network
+from ..models.spec import ModelConfig, out_scale, required_input
+from ..weights import load_weights
+from .data import ImagePool
+from .distill import FACTOR, check_teacher, crispness, lost_detail, teacher_latents, teacher_part
+from .restore import build_modules, load_into, save_model
+from .trainer import TrainConfig, Trainer, psnr, to_tensor
+
+__all__ = ["GraftRecipe", "Seam", "SeamFeatures", "find_seam", "train_graft"]
+
+NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
+
+
+@dataclass(frozen=True)
+class Seam:
+    """Where the ``shared`` layers of a part meet its own, which stand for those of the teacher's.
+
+    There is one feature for ``stride`` x ``stride`` pixels. ``margin`` features about a crop's border the
+    new layers see beyond the crop.
+    """
+
+    part: str
+    shared: int
+    stride: int
+    margin: int
+
+    def inner(self, network: Network, x: Tensor) -> Tensor:
+        """The shared layers."""
+        return network(x, -self.shared) if self.part == "encoder" else network(x, None, self.shared)
+
+    def outer(self, network: Network, x: Tensor) -> Tensor:
+        """All other layers."""
+        return network(x, None, -self.shared) if self.part == "encoder" else network(x, self.shared)
+
+
+def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
+    """The seam between the layers at the inner end that both have, and the rest.
+
+    Raises
+    ------
+    ConfigError
+        If there are no such layers, or nothing but such layers.
+    """
+    mine, theirs = config.parts[part], teacher.parts.get(part, ())
+    order = -1 if part == "encoder" else 1
+    pairs = zip(mine[::order], theirs[::order], strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    if not 0 < shared < len(mine):
+        raise ConfigError(
+            f"the {part} of {config.name} is no hybrid of {teacher.name}'s: use `train distill`"
+        )
+    own = mine[:-shared] if part == "encoder" else mine[shared:]
+    scale = out_scale(own)
+    stride = int(1 / scale if part == "encoder" else scale)
+    first, last = required_input(own, 0, 1)
+    reach = max(-first, last - 1)  # pixels of the encoder's input, features of the decoder's
+    return Seam(part, shared, stride, -(-reach // stride) if part == "encoder" else reach)
+
+
+class SeamFeatures(Sequence[np.ndarray]):
+    """Features at the seam of whole pictures, (h, w, C) fp16 each, mapped from files in a folder.
+
+    ``answers`` are what the teacher's decoder makes of the same latents, (H, W, 3) uint8 each, for a
+    decoder. The folder is bound to ``identity``; with another one, or half written, it counts as empty.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        index = json.loads((folder / "index.json").read_text())
+        self.identity: str = index["identity"]
+        self.sizes: list[tuple[int, int]] = [tuple(size) for size in index["sizes"]]
+        self.stride: int = index["stride"]
+        self._starts = np.cumsum([0] + [h * w for h, w in self.sizes])
+        self._features = np.load(folder / "features.npy", mmap_mode="r")
+        answers = folder / "answers.npy"
+        self._answers = np.load(answers, mmap_mode="r") if answers.exists() else None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, i: Any) -> Any:
+        h, w = self.sizes[i]
+        return self._features[self._starts[i] : self._starts[i + 1]].reshape(h, w, -1)
+
+    def answer(self, i: int) -> np.ndarray:
+        """What the teacher's decoder makes of picture ``i``'s latents."""
+        assert self._answers is not None
+        h, w = self.sizes[i]
+        area = self.stride**2
+        pixels = self._answers[self._starts[i] * area : self._starts[i + 1] * area]
+        return pixels.reshape(h * self.stride, w * self.stride, 3)
+
+    @classmethod
+    def of(
+        cls,
+        pool: ImagePool,
+        seam: Seam,
+        network: Network,
+        folder: Path,
+        identity: str,
+        latents: Sequence[np.ndarray] | None = None,
+    ) -> SeamFeatures:
+        """The features of all pictures: those in ``folder``, or computed with the teacher's ``network``.
+
+        For a decoder ``latents`` (h, w, C) are what it is given.
+        """
+        if (folder / "index.json").exists() and (found := cls(folder)).identity == identity:
+            return found
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+        partial.mkdir(parents=True)
+        try:
+            _compute(pool, seam, network, partial, identity, latents)
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.replace(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return cls(folder)
+
+
+def _compute(
+    pool: ImagePool,
+    seam: Seam,
+    network: Network,
+    folder: Path,
+    identity: str,
+    latents: Sequence[np.ndarray] | None,
+) -> None:
+    device = next(network.parameters()).device
+    sizes = [tuple(n // FACTOR * FACTOR // seam.stride for n in p.shape[:2]) for p in pool.images]
+    area = sum(h * w for h, w in sizes)
+    features = answers = None
+    end = 0
+    start = time.monotonic()
+    for i, (picture, (h, w)) in enumerate(zip(pool.images, sizes, strict=True)):
+        with torch.no_grad():
+            if latents is None:
+                given = to_tensor(picture[None, : h * seam.stride, : w * seam.stride], device)
+                found = seam.outer(network, given)
+            else:
+                found = seam.inner(network, to_tensor(latents[i][None].astype(np.float32), device))
+                answer = seam.outer(network, found).clamp(0, 1).mul(255).round()[0].permute(1, 2, 0)
+                if answers is None:
+                    answers = np.lib.format.open_memmap(
+                        folder / "answers.npy", "w+", np.uint8, (area * seam.stride**2, 3)
+                    )
+                answers[end * seam.stride**2 : (end + h * w) * seam.stride**2] = (
+                    answer.reshape(-1, 3).byte().cpu().numpy()
+                )
+        if features is None:
+            features = np.lib.format.open_memmap(
+                folder / "features.npy", "w+", np.float16, (area, found.shape[1])
+            )
+        features[end : end + h * w] = found[0].permute(1, 2, 0).reshape(h * w, -1).cpu().numpy()
+        end += h * w
+        if i % 100 == 99:
+            print(f"features {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
+                  file=sys.stderr, flush=True)  # fmt: skip
+    for array in (features, answers):
+        if array is not None:
+            array.flush()
+    index = {"identity": identity, "stride": seam.stride, "sizes": sizes}
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+@dataclass
+class GraftRecipe:
+    """The loss of one step of an encoder's or a decoder's new layers.
+
+    An encoder's learn the teacher's features (mean absolute error, each channel in units of its spread):
+    hints, as Romero et al. 2015 (arXiv:1412.6550) call them. A decoder's learn the picture and, with the
+    share ``imitation``, what the teacher's decoder makes of the same features (mean absolute errors), and
+    the amount of fine detail. What new layers make of a crop's border, where they would see beyond it, is
+    left out; borders of pictures are borders, and crops lie there more often than by chance.
+    """
+
+    pool: ImagePool
+    features: SeamFeatures
+    chosen: list[int]  # where each picture of the pool is in the features
+    seam: Seam
+    config: TrainConfig
+    imitation: float = 0.5
+    detail_weight: float = 0.05
+
+    def __post_init__(self) -> None:
+        side = self.config.crop // self.seam.stride
+        sizes = [self.features.sizes[i] for i in self.chosen]
+        areas = np.array([h * w * (min(h, w) >= side) for h, w in sizes], np.float64)
+        if not areas.any():
+            raise ImageError(
+                f"no picture is as large as a crop of {self.config.crop}: use larger ones or a smaller --crop"
+            )
+        self._share = areas / areas.sum()
+        sample = np.concatenate([self.features[i].reshape(-1, self.features[i].shape[2])
+                                 for i in self.chosen[:: max(1, len(self.chosen) // 16)]])  # fmt: skip
+        self.spread = sample.astype(np.float32).std(0) + 1e-6
+
+    def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Pictures, features, (for a decoder) the teacher's answers, and what of the output counts."""
+        stride, crop = self.seam.stride, self.config.crop
+        side, beyond = crop // stride, crop // stride // 4
+        decoder = self.seam.part == "decoder"
+        unit = stride if decoder else 1  # of the output's side, in features
+        counts = np.zeros((self.config.batch, side * unit, side * unit, 1), np.float32)
+        batch: list[tuple[np.ndarray, ...]] = []
+        for k in range(self.config.batch):
+            n = int(rng.choice(len(self._share), p=self._share))
+            i = self.chosen[n]
+            ends = [length - side for length in self.features.sizes[i]]
+            at = [int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end)) for end in ends]
+            rows, columns = (
+                slice(
+                    self.seam.margin * unit if start > 0 else 0,
+                    (side - (self.seam.margin if start < end else 0)) * unit,
+                )
+                for start, end in zip(at, ends, strict=True)
+            )
+            counts[k, rows, columns] = 1
+            small = tuple(slice(a, a + side) for a in at)
+            large = tuple(slice(a * stride, (a + side) * stride) for a in at)
+            pieces = self.pool.images[n][large], self.features[i][small]
+            batch.append((*pieces, self.features.answer(i)[large]) if decoder else pieces)
+        pictures, features, *answers = (np.stack(arrays) for arrays in zip(*batch, strict=True))
+        return pictures, features.astype(np.float32), *answers, counts
+
+    def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
+        assert isinstance(model, nn.ModuleDict)
+        x, features, *answers, counts = (to_tensor(a, self.config.device) for a in batch)
+
+        def error(out: Tensor, target: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+            wrong = ((out - target) / scale).abs().mean(1, keepdim=True)
+            return (wrong * counts).sum() / counts.sum()
+
+        if self.seam.part == "encoder":
+            spread = torch.from_numpy(self.spread).to(x.device)[:, None, None]
+            found = error(self.seam.outer(cast(Network, model["encoder"]), x).float(), features, spread)
+            return found, {"features": float(found.detach())}
+        out = self.seam.outer(cast(Network, model["decoder"]), features).float()
+        picture, answer = error(out, x), error(out, answers[0])
+        loss = (1 - self.imitation) * picture + self.imitation * answer
+        logs = {"picture": float(picture.detach()), "imitation": float(answer.detach())}
+        if self.detail_weight:
+            detail = lost_detail(out, x)
+            loss = loss + self.detail_weight * detail
+            logs["detail"] = float(detail.detach())
+        return loss, logs
+
+
+def _validate(pool: ImagePool, latents: Sequence[np.ndarray], part: str, teacher: Network | None) -> Any:
+    """Whole pictures: latents beside the teacher's and what its decoder makes of them, or own pictures."""
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, nn.ModuleDict)
+        device = next(model.parameters()).device
+        scores: dict[str, list[float]] = {}
+        for picture, latent in zip(pool.images, latents, strict=True):
+            h, w = (n * FACTOR for n in latent.shape[:2])
+            x = to_tensor(picture[None, :h, :w], device)
+            z = to_tensor(latent[None].astype(np.float32), device)
+            if part == "encoder":
+                own = model["encoder"](x)
+                values = {"latent_mse": float(((own - z) ** 2).mean())}
+                if teacher is not None:
+                    values["psnr_teacher_decoder"] = psnr(teacher(own), x)
+            else:
+                out = model["decoder"](z).float().clamp(0, 1)
+                values = {"psnr_teacher_latents": psnr(out, x), "sharpness": crispness(out, x)}
+            for name, value in values.items():
+                scores.setdefault(name, []).append(value)
+        return {name: float(np.nanmean(values)) for name, values in scores.items()}
+
+    return evaluate
+
+
+def train_graft(
+    config: ModelConfig,
+    teacher: str,
+    data: list[str],
+    train: TrainConfig,
+    part: str,
+    init: str | None = None,
+    resume: bool = True,
+    imitation: float = 0.5,
+    detail_weight: float = 0.05,
+    taught: float = 1.0,
+    latents: Path | None = None,
+    features: Path | None = None,
+) -> Path:
+    """Train the new layers of one part of a hybrid; returns the weights file (``out/<name>.safetensors``).
+
+    Parameters
+    ----------
+    config : an autoencoder whose encoder ends in layers of the teacher's, or whose decoder begins with
+        them (`find_seam`).
+    teacher : weights file or folder of a TAESD-family model, with both parts for a decoder.
+    data : folders and tar packs of pictures; 16 of them are kept for validation.
+    train : schedule and output folder.
+    part : "encoder" or "decoder".
+    init : weights file to start from; the shared layers are the teacher's in any case.
+    imitation : share of the teacher's answer, beside the picture's own, in what a decoder learns.
+    detail_weight : weight of the error in the amount of fine detail.
+    taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
+        others' are of the encoder in ``init``.
+    latents, features : where the teacher's latents (a file) and the features (a folder, about a gigabyte
+        for 100 megapixels) are kept, default in ``out``.
+
+    Raises
+    ------
+    WeightsError
+        If the teacher lacks a part that is needed, or has another number of latent channels.
+    ConfigError
+        If the part is no hybrid of the teacher's.
+    ImageError
+        If no picture is as large as a crop.
+    """
+    weights = load_weights(teacher)
+    check_teacher(weights, teacher, config)
+    seam = find_seam(config, weights.config, part)
+    if train.crop % seam.stride or train.crop // seam.stride <= 2 * seam.margin:
+        least = FACTOR * -(-(2 * seam.margin + 1) * seam.stride // FACTOR)
+        raise ConfigError(f"{config.name} needs crops of {least} pixels or more, got {train.crop}")
+    torch.manual_seed(train.seed)
+    if train.threads:
+        torch.set_num_threads(train.threads)
+    network = teacher_part(weights, part).to(train.device)
+    everything = ImagePool([Path(source) for source in data], drawn=train.drawn)
+    z = teacher_latents(everything, weights, latents or train.out / "latents.npz", train)
+    model = build_modules(config)
+    if init:
+        load_into(model, init)
+    model.requires_grad_(False)
+    shared = slice(-seam.shared, None) if part == "encoder" else slice(seam.shared)
+    for mine, theirs in zip(list(model[part])[shared], list(network)[shared], strict=True):  # type: ignore
+        mine.load_state_dict(theirs.state_dict())
+    own = slice(-seam.shared) if part == "encoder" else slice(seam.shared, None)
+    for layer in list(model[part])[own]:  # type: ignore[call-overload]
+        layer.requires_grad_(True)
+
+    identity = f"{part} {seam.shared} {weights.hash} {_fingerprint(everything)}"
+    given = None
+    if part == "decoder":
+        given = _decoders_lessons(everything, z, model, taught, train)
+        identity += f" {crc32(b''.join(np.ascontiguousarray(a).tobytes() for a in given)):08x}"
+    kept = SeamFeatures.of(
+        everything, seam, network, features or train.out / f"{part}_features", identity, given
+    )
+    pool, validation = everything.split(validation=16, seed=0)
+    place = {id(picture): i for i, picture in enumerate(everything.images)}
+    recipe = GraftRecipe(
+        pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight
+    )
+    path = train.out / f"{config.name}.safetensors"
+
+    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
+        save_model(
+            path, config, state, metadata | {"teacher": weights.config.name, "teacher_hash": weights.hash}
+        )
+
+    decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
+    trainer = Trainer(
+        model, recipe.make_batch, recipe.loss, train, export,
+        _validate(validation, [z[place[id(p)]] for p in validation.images], part, decoder),
+    )  # fmt: skip
+    if resume:
+        trainer.load_checkpoint()
+    trainer.run()
+    return path
+
+
+def _fingerprint(pool: ImagePool) -> str:
+    pixels = 0
+    for picture in pool.images:
+        pixels = crc32(picture.tobytes(), pixels)
+    return f"{pixels:08x} {crc32(' '.join(pool.names).encode()):08x}"
+
+
+def _decoders_lessons(
+    pool: ImagePool, latents: Sequence[np.ndarray], model: nn.ModuleDict, taught: float, train: TrainConfig
+) -> list[np.ndarray]:
+    """The latents that a decoder learns from: the teacher's or the student's, half of them with noise."""
+    encoder = model["encoder"].to(train.device)
+    result = []
+    for i, (picture, z) in enumerate(zip(pool.images, latents, strict=True)):
+        rng = np.random.default_rng((train.seed, i))
+        if rng.random() >= taught:
+            h, w = (n * FACTOR for n in z.shape[:2])
+            with torch.no_grad():
+                z = encoder(to_tensor(picture[None, :h, :w], train.device))[0].permute(1, 2, 0).cpu().numpy()
+        spread = np.float32(NOISE * rng.random() * (rng.random() < 0.5))
+        noisy = z.astype(np.float32) + spread * rng.standard_normal(z.shape, dtype=np.float32)
+        result.append(noisy.astype(np.float16))
+    return result
