@@ -165,6 +165,19 @@ def test_quality_on_cbsd68(shared: Path, name: str, case: str, floor: float) -> 
     assert result["mean"][case]["psnr"] > floor
 
 
+@pytest.mark.parametrize(
+    ("name", "reads", "is_read"), [("zenith-taef2", 0.4, -0.5), ("zenith-taef2-lite", -0.5, -1.0)]
+)
+def test_latents_are_the_teachers(shared: Path, name: str, reads: float, is_read: float) -> None:
+    """Beside TAEF2's own round trip: its latents read here, and these latents read there."""
+    teacher = zenith_ae.load(shared / "teachers" / "taef2_encoder.safetensors")
+    pictures = shared / "data" / "eval_cbsd68.tar"
+    mean = evaluate_model(zenith_ae.load(name), pictures, limit=6, other=teacher)["mean"]
+    own = mean["other's round trip"]["psnr"]
+    assert mean["other's encoder"]["psnr"] > own + reads
+    assert mean["other's decoder"]["psnr"] > own + is_read
+
+
 def record() -> None:
     golden = {}
     for name in NAMES:

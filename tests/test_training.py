@@ -386,6 +386,13 @@ def test_encoder_and_decoder_of_a_hybrid_are_trained_one_after_the_other(
     assert "no hybrid" in str(shown.exception)
 
 
+@pytest.mark.parametrize("name", ["zenith-taef2", "zenith-taef2-lite"])
+def test_the_hybrids_share_a_taesds_layers_at_a_quarter_and_an_eighth(name) -> None:
+    config, teacher = zoo.build(name), zoo.build("taef2")
+    seams = [graft.find_seam(config, teacher, part) for part in ("encoder", "decoder")]
+    assert [(seam.stride, seam.shared) for seam in seams] == [(4, 8), (4, 11)]
+
+
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
 def test_features_at_the_seam_are_those_of_whole_pictures(
     photos, grown_teacher, hybrid, part, tmp_path

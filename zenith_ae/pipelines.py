@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -265,13 +266,17 @@ class Denoiser(_Pipeline):
         maps = self.sigma_maps(batch.pixels, batch.layout)
         return maps[0] if np.ndim(image) < 4 else maps
 
+    @cached_property
+    def _cells(self) -> dict[str, int]:
+        return {part: alignment(layers) for part, layers in self.config.parts.items()}
+
     def _continued(self, pixels: NDArray, part: str) -> NDArray:
         """(N, H, W, ...) continued by reflection to whole cells and whole spectral tiles of a part.
 
         The engine would repeat the last row and column, and fill tiles with zeros: repeated noise is
         a streak, which looks like content to the network, and no training crop has a partial tile.
         """
-        cell = alignment(self.config.parts[part])
+        cell = self._cells[part]
         below, right = (-n % cell for n in pixels.shape[1:3])
         if not (below or right):
             return pixels

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, ImageError, LatentError
-from ..models import spec
 from ..weights import Weights
 from . import geometry
 from .geometry import Region, Stage
@@ -116,12 +115,9 @@ class Engine(abc.ABC):
         x, plane = self._checked(part, x, plane)
         whole = self._whole[part]
         height, width = x.shape[1:3]
-        step = geometry.multiple(whole.layers)
+        step = whole.multiple
         padded = (-(-height // step) * step, -(-width // step) * step)
-        wanted = (
-            geometry.output_size(whole.layers, height),
-            geometry.output_size(whole.layers, width),
-        )
+        wanted = whole.output_size(height), whole.output_size(width)
         result = np.empty((x.shape[0], *wanted, whole.out_channels), out)
         for i in range(x.shape[0]):
             self._run_image(part, x[i], None if plane is None else plane[i], padded, result[i], tile)
@@ -166,13 +162,10 @@ class Engine(abc.ABC):
             stages = self._stages[part]
         source = image
         scale = Fraction(1)  # of the stage's input
-        picture = max(spec.out_scale(whole.layers), Fraction(1))  # a decoder's picture is its output
+        picture = max(whole.scale, Fraction(1))  # a decoder's picture is its output
         for stage in stages:
             last = stage is stages[-1]
-            size = (
-                geometry.output_size(stage.layers, padded[0]),
-                geometry.output_size(stage.layers, padded[1]),
-            )
+            size = stage.output_size(padded[0]), stage.output_size(padded[1])
             output = target if last else np.empty((*size, stage.out_channels), np.float32)
             wanted = output.shape[0], output.shape[1]
             side = padded
@@ -191,7 +184,7 @@ class Engine(abc.ABC):
                     output[rows.start : rows.stop, columns.start : columns.stop],
                 )  # fmt: skip
             source, padded = output, size
-            scale *= spec.out_scale(stage.layers)
+            scale *= stage.scale
 
     @abc.abstractmethod
     def _working_bytes(self, stage: Stage, height: int, width: int) -> int:

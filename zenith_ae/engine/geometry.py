@@ -93,9 +93,23 @@ class Stage:
         *_, last = spec.trace(self.layers, self.in_channels)
         return last.cout
 
+    # Kept, since fractions take a while, and a run of a small picture does not.
+
     @cached_property
     def alignment(self) -> int:
         return alignment(self.layers)
+
+    @cached_property
+    def multiple(self) -> int:
+        return multiple(self.layers)
+
+    @cached_property
+    def scale(self) -> Fraction:
+        return spec.out_scale(self.layers)
+
+    def output_size(self, size: int) -> int:
+        """`output_size` of its layers."""
+        return ceil(size * self.scale)
 
 
 def split(part: str, layers: Layers, in_channels: int) -> tuple[Stage, ...]:
@@ -142,9 +156,9 @@ class Region:
 
 def spans(layers: Layers, padded: int, wanted: int, step: int) -> list[Span]:
     """Cut one axis into tiles of ``step`` input rows (a multiple of the alignment, or >= padded)."""
-    scale, align = spec.out_scale(layers), alignment(layers)
     if step >= padded:
         return [Span(0, padded, 0, wanted, 0)]
+    scale, align = spec.out_scale(layers), alignment(layers)
     result = []
     for a in range(0, padded, step):
         start, stop = int(a * scale), min(int((a + step) * scale), wanted)

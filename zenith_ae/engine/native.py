@@ -15,7 +15,7 @@ from ..errors import ConfigError, MissingDependencyError
 from ..weights import Weights
 from .base import Engine
 from .compiler import compile_layers
-from .geometry import Region, Stage, multiple, output_size
+from .geometry import Region, Stage
 from .limits import default_threads
 from .packing import Packer
 
@@ -168,9 +168,9 @@ class NativeEngine(Engine):
         stage = self._whole[part]
         x, plane = self._checked(part, x, plane)
         height, width = x.shape[1:3]
-        step = multiple(stage.layers)
+        step = stage.multiple
         plan = self._plan(stage, -(-height // step) * step, -(-width // step) * step)
-        size = output_size(stage.layers, height), output_size(stage.layers, width)
+        size = stage.output_size(height), stage.output_size(width)
         target = np.empty((*size, stage.out_channels), np.float32)
         best = np.full(len(plan.labels), np.inf)
         arena = self._take(plan.arena_bytes)

@@ -21,6 +21,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import ceil, lcm
 from typing import Any, ClassVar
 
@@ -513,7 +514,7 @@ class ModelConfig:
     def in_channels(self, part: str) -> int:
         return self.latent_channels if part == "decoder" else self.IN_CHANNELS[part]
 
-    @property
+    @cached_property
     def factor(self) -> int:
         """Pixels per latent along one axis (1 for a denoiser)."""
         if "encoder" in self.parts:

@@ -63,6 +63,8 @@ class Seam:
 def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
     """The seam between the layers at the inner end that both have, and the rest.
 
+    A layer that changes the resolution right there is left to the rest: there are fewer features beyond it.
+
     Raises
     ------
     ConfigError
@@ -71,17 +73,25 @@ def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
     mine, theirs = config.parts[part], teacher.parts.get(part, ())
     order = -1 if part == "encoder" else 1
     pairs = zip(mine[::order], theirs[::order], strict=False)
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    alike = [layer for layer, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    while alike and alike[-1].scale != 1:
+        alike.pop()
+    shared = len(alike)
     if not 0 < shared < len(mine):
         raise ConfigError(
             f"the {part} of {config.name} is no hybrid of {teacher.name}'s: use `train distill`"
         )
     own = mine[:-shared] if part == "encoder" else mine[shared:]
     scale = out_scale(own)
-    stride = int(1 / scale if part == "encoder" else scale)
-    first, last = required_input(own, 0, 1)
-    reach = max(-first, last - 1)  # pixels of the encoder's input, features of the decoder's
-    return Seam(part, shared, stride, -(-reach // stride) if part == "encoder" else reach)
+    if part == "encoder":
+        stride = int(1 / scale)
+        first, last = required_input(own, 0, 1)  # pixels
+        margin = -(-max(-first, last - stride) // stride)
+    else:
+        stride = int(scale)
+        first, last = required_input(own, 0, stride)  # features
+        margin = max(-first, last - 1)
+    return Seam(part, shared, stride, margin)
 
 
 class SeamFeatures(Sequence[np.ndarray]):
