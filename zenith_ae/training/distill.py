@@ -36,6 +36,7 @@ __all__ = [
     "check_teacher",
     "crispness",
     "detail",
+    "identify",
     "lost_detail",
     "teacher_latents",
     "teacher_part",
@@ -61,16 +62,21 @@ def teacher_part(weights: Weights, part: str) -> Network:
     return frozen_module(weights, part).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
+def identify(weights: Weights, pool: ImagePool) -> str:
+    """What a cache is bound to: the teacher, and names and pixels of the pictures."""
+    pixels = 0
+    for picture in pool.images:
+        pixels = crc32(picture.tobytes(), pixels)
+    return f"{weights.hash} {pixels:08x} {' '.join(pool.names)}"
+
+
 def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: TrainConfig) -> list[np.ndarray]:
     """Latents of every picture, (h / 8, w / 8, C) fp16; computed once, kept in ``cache``.
 
     A picture is cut to a multiple of 8 first. The cache is bound to the teacher's hash and to
     the names and pixels of the pictures.
     """
-    pixels = 0
-    for picture in pool.images:
-        pixels = crc32(picture.tobytes(), pixels)
-    identity = f"{weights.hash} {pixels:08x} {' '.join(pool.names)}"
+    identity = identify(weights, pool)
     if cache.exists():
         with np.load(cache) as stored:
             if str(stored["identity"]) == identity:

@@ -29,7 +29,7 @@ from ..models.modules import Network
 from ..models.spec import ModelConfig, out_scale, required_input
 from ..weights import load_weights
 from .data import ImagePool
-from .distill import FACTOR, check_teacher, crispness, lost_detail, teacher_latents, teacher_part
+from .distill import FACTOR, check_teacher, crispness, identify, lost_detail, teacher_latents, teacher_part
 from .restore import build_modules, load_into, save_model
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
@@ -372,7 +372,7 @@ def train_graft(
     for layer in list(model[part])[own]:  # type: ignore[call-overload]
         layer.requires_grad_(True)
 
-    identity = f"{part} {seam.shared} {weights.hash} {_fingerprint(everything)}"
+    identity = f"{part} {seam.shared} {identify(weights, everything)}"
     given = None
     if part == "decoder":
         given = _decoders_lessons(everything, z, model, taught, train)
@@ -401,13 +401,6 @@ def train_graft(
         trainer.load_checkpoint()
     trainer.run()
     return path
-
-
-def _fingerprint(pool: ImagePool) -> str:
-    pixels = 0
-    for picture in pool.images:
-        pixels = crc32(picture.tobytes(), pixels)
-    return f"{pixels:08x} {crc32(' '.join(pool.names).encode()):08x}"
 
 
 def _decoders_lessons(
