@@ -1,5 +1,6 @@
-/* The thread pool, see threads.h. Waiting is a short spin, since steps of a plan follow each other
- * within microseconds, and then a sleep, since another process may need the CPU more. */
+/* The thread pool, see threads.h. Waiting is a spin of at most SPIN_SECONDS, since steps of a plan follow
+ * each other within microseconds and to wake a sleeper takes tens of them, and then a sleep, since
+ * another process may need the CPU more. */
 #define _POSIX_C_SOURCE 200809L
 #include "threads.h"
 
@@ -10,7 +11,8 @@
 #include <stdint.h>
 #include <time.h>
 
-#define SPINS 2000
+#define SPIN_SECONDS 200e-6
+#define LOOKS 64 /* between two looks at the clock */
 
 /* A number that only grows, and a way to wait for it to change. */
 typedef struct gate {
@@ -76,11 +78,14 @@ static void gate_advance(gate *g)
 /* Wait until the value is not `old`. */
 static void gate_wait(gate *g, unsigned old)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (gate_value(g) != old)
-            return;
-        pause_cpu();
-    }
+    const double end = zn_now() + SPIN_SECONDS;
+    do {
+        for (int i = 0; i < LOOKS; i++) {
+            if (gate_value(g) != old)
+                return;
+            pause_cpu();
+        }
+    } while (zn_now() < end);
     pthread_mutex_lock(&g->mutex);
     while (gate_value(g) == old)
         pthread_cond_wait(&g->changed, &g->mutex);
