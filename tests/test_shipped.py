@@ -154,8 +154,8 @@ def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str, limit: float)
     [
         ("zenith-denoise", "sigma 25", 30.6),
         ("zenith-denoise", "sigma 25, auto", 30.5),
-        ("zenith-taef2", "round trip", 27.5),
-        ("zenith-taef2-lite", "round trip", 27.5),
+        ("zenith-taef2", "round trip", 31.1),
+        ("zenith-taef2-lite", "round trip", 31.0),
         ("zenith-taef2-nano", "round trip", 25.5),
     ],
 )
@@ -166,7 +166,7 @@ def test_quality_on_cbsd68(shared: Path, name: str, case: str, floor: float) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "reads", "is_read"), [("zenith-taef2", 0.1, -0.5), ("zenith-taef2-lite", 0.0, -0.9)]
+    ("name", "reads", "is_read"), [("zenith-taef2", 0.2, -0.45), ("zenith-taef2-lite", 0.05, -0.45)]
 )
 def test_latents_are_the_teachers(shared: Path, name: str, reads: float, is_read: float) -> None:
     """Beside TAEF2's own round trip: its latents read here, and these latents read there."""

@@ -17,7 +17,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from zenith_ae.errors import ConfigError, WeightsError, ZenithError  # noqa: E402
+from zenith_ae.errors import ConfigError, ImageError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
 from zenith_ae.models.spec import (  # noqa: E402
     Clamp,
@@ -300,13 +300,13 @@ def test_latents_are_learned_where_a_crop_shows_what_they_depend_on(photos, seei
 
 @pytest.fixture
 def grown_teacher(tmp_path) -> Path:
-    """A teacher with an outer and an inner layer on either side of the seam at 1/4, which look around."""
+    """A teacher with outer and inner layers on either side of a seam at 1/4, which look around."""
     config = ModelConfig(
         "grown",
         "autoencoder",
         {
-            "encoder": (PixelUnshuffle(4), Conv(48, 8), PixelUnshuffle(2), Conv(32, 4)),
-            "decoder": (Conv(4, 32), PixelShuffle(2), Conv(8, 48), PixelShuffle(4)),
+            "encoder": (PixelUnshuffle(4), Conv(48, 8), Conv(8, 8), PixelUnshuffle(2), Conv(32, 4)),
+            "decoder": (Conv(4, 32), PixelShuffle(2), Conv(8, 8), Conv(8, 48), PixelShuffle(4)),
         },
         4,
     )
@@ -331,59 +331,100 @@ def hybrid(grown_teacher) -> ModelConfig:
                 Conv(64, 8),
                 *parts["encoder"][2:],
             ),
-            "decoder": (*parts["decoder"][:2], Conv(8, 64), PixelShuffle(2), Conv(16, 12), PixelShuffle(2)),
+            "decoder": (*parts["decoder"][:3], Conv(8, 64), PixelShuffle(2), Conv(16, 12), PixelShuffle(2)),
         },
         4,
     )
 
 
+@pytest.fixture
+def fresh(hybrid, tmp_path) -> Path:
+    """The hybrid with random weights."""
+    torch.manual_seed(1)
+    path = tmp_path / "fresh.safetensors"
+    restore.save_model(path, hybrid, restore.build_modules(hybrid).state_dict(), {})
+    return path
+
+
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
 def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
-    photos, grown_teacher, hybrid, part, tmp_path
+    photos, grown_teacher, hybrid, fresh, part, tmp_path
 ) -> None:
-    data, config = [str(photos)], steps(tmp_path / "out", 150, lr=5e-3)
-    graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "before", 1, lr=0.0), part)
-    path = graft.train_graft(hybrid, str(grown_teacher), data, config, part, imitation=1.0, detail_weight=0)
+    path = graft.train_graft(
+        hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "out", 150, lr=5e-3, crop=48), part,
+        init=str(fresh), imitation=1.0, detail_weight=0,
+    )  # fmt: skip
     learned = log(tmp_path / "out", {"encoder": "features", "decoder": "imitation"}[part])
     assert np.mean(learned[-10:]) < 0.6 * np.mean(learned[:5])
-    before, after = (load_weights(tmp_path / d / "hybrid.safetensors").tensors for d in ("before", "out"))
-    theirs = load_weights(grown_teacher).tensors
+    before, after, theirs = (load_weights(p).tensors for p in (fresh, path, grown_teacher))
     kept = {
-        "encoder": {"encoder.5.weight": "encoder.3.weight"},
-        "decoder": {"decoder.0.weight": "decoder.0.weight"},
-    }
-    for mine, name in kept[part].items():
-        np.testing.assert_array_equal(after[mine], theirs[name])
-    other = {"encoder": "decoder", "decoder": "encoder"}[part]
+        "encoder": {"encoder.4": "encoder.2", "encoder.6": "encoder.4"},
+        "decoder": {"decoder.0": "decoder.0", "decoder.2": "decoder.2"},
+    }[part]
     for name, value in after.items():
-        if name.startswith(other):
-            np.testing.assert_array_equal(value, before[name])
+        layer, _, kind = name.rpartition(".")
+        if layer in kept:
+            np.testing.assert_array_equal(value, theirs[f"{kept[layer]}.{kind}"])
+        else:
+            assert np.array_equal(value, before[name]) != name.startswith(part), name
     assert load_weights(path).config == hybrid
 
 
-def test_encoder_and_decoder_of_a_hybrid_are_trained_one_after_the_other(
-    photos, grown_teacher, hybrid, tmp_path
+def test_a_decoder_learns_from_either_encoders_latents(
+    photos, grown_teacher, hybrid, fresh, tmp_path
 ) -> None:
-    first = graft.train_graft(hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "e", 3), "encoder")
-    second = graft.train_graft(
-        hybrid,
-        str(grown_teacher),
-        [str(photos)],
-        steps(tmp_path / "d", 3),
-        "decoder",
-        init=str(first),
-        taught=0.5,
-    )
-    before, after = (load_weights(p).tensors for p in (first, second))
-    changed = {name for name in before if not np.array_equal(before[name], after[name])}
-    assert {"decoder.2.weight", "decoder.4.weight"} <= changed
-    assert not any(name.startswith("encoder") for name in changed)
-    options = {"teacher": grown_teacher, "model": "zenith-taesd", "part": "decoder", "data": photos,
-               "steps": 1, "out": tmp_path / "x"}  # fmt: skip
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    shown = CliRunner().invoke(command, ["graft", *words])
-    assert isinstance(shown.exception, ConfigError)
-    assert "no hybrid" in str(shown.exception)
+    pool, config = ImagePool([photos]), steps(tmp_path, 1)
+    weights = load_weights(grown_teacher)
+    theirs = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
+    model = restore.build_modules(hybrid)
+    restore.load_into(model, fresh)
+    with torch.no_grad():
+        own = [
+            model["encoder"](torch.from_numpy(p[None].copy()).permute(0, 3, 1, 2) / 255)[0]
+            .permute(1, 2, 0)
+            .numpy()
+            for p in pool.images
+        ]
+    for taught, wanted in ((1.0, theirs), (0.0, own)):
+        lessons = graft._decoders_lessons(pool, theirs, model, taught, config)
+        noise = np.array(
+            [np.abs(a - b.astype(np.float32)).max() for a, b in zip(lessons, wanted, strict=True)]
+        )
+        assert 5 <= (noise < 5e-3).sum() <= 15  # of 20, about half of which have noise
+        assert noise.max() < 6 * graft.NOISE
+    mixed = graft._decoders_lessons(pool, theirs, model, 0.5, config)
+    near = [
+        np.abs(a - b.astype(np.float32)).mean() < np.abs(a - c).mean()
+        for a, b, c in zip(mixed, theirs, own, strict=True)
+    ]
+    assert 5 <= sum(near) <= 15
+
+
+def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
+    data, config = [str(photos)], steps(tmp_path / "out", 1, crop=48)
+    with pytest.raises(ConfigError, match="after its encoder"):
+        graft.train_graft(hybrid, str(grown_teacher), data, config, "decoder")
+    with pytest.raises(ConfigError, match="crops of 40 pixels"):
+        graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1), "encoder")
+    with pytest.raises(ImageError, match="as large as a crop"):
+        graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1, crop=88), "encoder")
+    half = load_weights(grown_teacher)
+    only = ModelConfig("half", "autoencoder", {"encoder": half.config.parts["encoder"]}, 4)
+    tensors = {name: t for name, t in half.tensors.items() if name.startswith("encoder")}
+    save_weights(tmp_path / "half.safetensors", only, tensors, {})
+    with pytest.raises(WeightsError, match="no decoder"):
+        graft.train_graft(
+            hybrid, str(tmp_path / "half.safetensors"), data, config, "decoder", init=str(fresh)
+        )
+    for student, teacher, part in (
+        ("zenith-taesd", hybrid, "encoder"),
+        ("zenith-taef2", zoo.build("taesd"), "encoder"),
+        ("zenith-taef2", zoo.build("taesd", 32), "decoder"),
+        ("zenith-taesd-lite", zoo.build("taesd"), "decoder"),
+        ("taesd", zoo.build("taesd"), "decoder"),
+    ):
+        with pytest.raises(ConfigError, match="no hybrid"):
+            graft.find_seam(zoo.build(student), teacher, part)
 
 
 @pytest.mark.parametrize("name", ["zenith-taef2", "zenith-taef2-lite"])
@@ -405,25 +446,36 @@ def test_features_at_the_seam_are_those_of_whole_pictures(
     if part == "decoder":
         latents = distill.teacher_latents(pool, weights, tmp_path / "z.npz", steps(tmp_path, 1))
     folder = tmp_path / "features"
-    features = graft.SeamFeatures.of(pool, seam, network, folder, "a", latents)
+    folder.mkdir()
+    (folder / "mine.txt").write_text("kept")
+    made = []
+
+    def given() -> list[np.ndarray]:
+        made.append(1)
+        return latents
+
+    arguments = pool, seam, network, folder
+    lessons = given if part == "decoder" else None
+    features = graft.SeamFeatures.of(*arguments, "a", lessons)
     config = steps(tmp_path, 1, batch=64, crop=48)
     recipe = graft.GraftRecipe(pool, features, list(range(len(pool))), seam, config)
-    x, given, *answers, counts = (
+    x, found, *answers, counts = (
         torch.from_numpy(a).permute(0, 3, 1, 2) for a in recipe.make_batch(np.random.default_rng(0))
     )
     with torch.no_grad():
         if part == "encoder":
-            wrong = (seam.outer(network, x.float() / 255) - given).abs().amax(1, keepdim=True) > 2e-2
+            wrong = (seam.outer(network, x.float() / 255) - found).abs().amax(1, keepdim=True) > 2e-2
         else:
-            out = seam.outer(network, given).clamp(0, 1)
+            out = seam.outer(network, found).clamp(0, 1)
             wrong = (out - answers[0].float() / 255).abs().amax(1, keepdim=True) > 2e-2
     assert not (wrong & (counts == 1)).any()
     assert (wrong & (counts == 0)).any()
-    stamp = (folder / "features.npy").stat().st_mtime_ns
-    graft.SeamFeatures.of(pool, seam, network, folder, "a", latents)
-    assert (folder / "features.npy").stat().st_mtime_ns == stamp
-    graft.SeamFeatures.of(pool, seam, network, folder, "b", latents)
-    assert (folder / "features.npy").stat().st_mtime_ns != stamp
+    graft.SeamFeatures.of(*arguments, "a", lessons)
+    assert len(list(folder.iterdir())) == 2
+    graft.SeamFeatures.of(*arguments, "b", lessons)
+    assert len(list(folder.iterdir())) == 3
+    assert len(made) == (2 if part == "decoder" else 0)
+    assert (folder / "mine.txt").read_text() == "kept"
 
 
 def test_a_hybrid_starts_from_the_layers_of_its_taesd(seeing_teacher, capsys) -> None:

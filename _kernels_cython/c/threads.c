@@ -78,6 +78,8 @@ static void gate_advance(gate *g)
 /* Wait until the value is not `old`. */
 static void gate_wait(gate *g, unsigned old)
 {
+    if (gate_value(g) != old)
+        return;
     const double end = zn_now() + SPIN_SECONDS;
     do {
         for (int i = 0; i < LOOKS; i++) {

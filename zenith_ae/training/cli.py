@@ -252,8 +252,8 @@ def distill(
               "encoder's.")  # fmt: skip
 @_latents
 @click.option("--features", type=click.Path(file_okay=False, path_type=Path),
-              help="Folder for the teacher's features, about a gigabyte for 100 megapixels "
-              "[default: OUT/PART_features].")  # fmt: skip
+              help="Folder to keep the teacher's features in, about a gigabyte for 100 megapixels "
+              "[default: OUT/features].")  # fmt: skip
 def graft(
     teacher: str,
     model: str,
@@ -310,7 +310,7 @@ def autoencode(
 
     \b
     Example:
-      zenith-ae train autoencode --data photos/ --init zenith-taef2-lite --minutes 60 -o runs/4ch
+      zenith-ae train autoencode --data photos/ --minutes 60 -o runs/4ch
     """
     config = _config(8, options)
     from .autoencode import train_autoencoder

@@ -46,13 +46,16 @@ __all__ = [
 FACTOR = 8  # pixels per latent of the whole TAESD family
 
 
-def check_teacher(weights: Weights, teacher: str, config: ModelConfig) -> None:
-    """Raise WeightsError where the teacher's latents have another number of channels than the student's."""
+def check_teacher(weights: Weights, teacher: str, config: ModelConfig, *parts: str) -> None:
+    """Raise WeightsError where a teacher lacks a part or has another number of latent channels."""
     if weights.config.latent_channels != config.latent_channels:
         raise WeightsError(
             f"{teacher} has {weights.config.latent_channels} latent channels, "
             f"{config.name} {config.latent_channels}; build the student with the teacher's number"
         )
+    for part in parts:
+        if part not in weights.config.parts:
+            raise WeightsError(f"the teacher {weights.config.name} has no {part}")
 
 
 def teacher_part(weights: Weights, part: str) -> Network:
@@ -299,7 +302,7 @@ def train_distillation(
         If no picture is as large as a crop.
     """
     weights = load_weights(teacher)
-    check_teacher(weights, teacher, config)
+    check_teacher(weights, teacher, config, "encoder")
     torch.manual_seed(train.seed)
     if train.batch < 2:
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")

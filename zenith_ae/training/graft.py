@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError, ImageError
 from ..models.modules import Network
-from ..models.spec import ModelConfig, out_scale, required_input
+from ..models.spec import ModelConfig, is_global, out_scale, required_input
 from ..weights import load_weights
 from .data import ImagePool
 from .distill import FACTOR, check_teacher, crispness, identify, lost_detail, teacher_latents, teacher_part
@@ -35,6 +36,7 @@ from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["GraftRecipe", "Seam", "SeamFeatures", "find_seam", "train_graft"]
 
+LEAST_INSIDE = 24  # pixels of a crop within its margins
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -68,20 +70,23 @@ def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
     Raises
     ------
     ConfigError
-        If there are no such layers, or nothing but such layers.
+        If there are no such layers, or the rest does not fit between them and the picture.
     """
-    mine, theirs = config.parts[part], teacher.parts.get(part, ())
+    mine, theirs = config.parts[part], teacher.parts[part]
     order = -1 if part == "encoder" else 1
     pairs = zip(mine[::order], theirs[::order], strict=False)
     alike = [layer for layer, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     while alike and alike[-1].scale != 1:
         alike.pop()
     shared = len(alike)
-    if not 0 < shared < len(mine):
+    own, replaced = (
+        layers[: len(layers) - shared] if part == "encoder" else layers[shared:] for layers in (mine, theirs)
+    )
+    hybrid = own and any(layer.params() for layer in alike) and out_scale(own) == out_scale(replaced)
+    if not hybrid or any(map(is_global, own)):
         raise ConfigError(
             f"the {part} of {config.name} is no hybrid of {teacher.name}'s: use `train distill`"
         )
-    own = mine[:-shared] if part == "encoder" else mine[shared:]
     scale = out_scale(own)
     if part == "encoder":
         stride = int(1 / scale)
@@ -94,27 +99,23 @@ def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
     return Seam(part, shared, stride, margin)
 
 
-class SeamFeatures(Sequence[np.ndarray]):
+class SeamFeatures:
     """Features at the seam of whole pictures, (h, w, C) fp16 each, mapped from files in a folder.
 
     ``answers`` are what the teacher's decoder makes of the same latents, (H, W, 3) uint8 each, for a
-    decoder. The folder is bound to ``identity``; with another one, or half written, it counts as empty.
+    decoder.
     """
 
     def __init__(self, folder: Path) -> None:
         index = json.loads((folder / "index.json").read_text())
-        self.identity: str = index["identity"]
-        self.sizes: list[tuple[int, int]] = [tuple(size) for size in index["sizes"]]
+        self.sizes: list[tuple[int, int]] = [(h, w) for h, w in index["sizes"]]
         self.stride: int = index["stride"]
         self._starts = np.cumsum([0] + [h * w for h, w in self.sizes])
         self._features = np.load(folder / "features.npy", mmap_mode="r")
         answers = folder / "answers.npy"
         self._answers = np.load(answers, mmap_mode="r") if answers.exists() else None
 
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def __getitem__(self, i: Any) -> Any:
+    def __getitem__(self, i: int) -> np.ndarray:
         h, w = self.sizes[i]
         return self._features[self._starts[i] : self._starts[i + 1]].reshape(h, w, -1)
 
@@ -132,25 +133,28 @@ class SeamFeatures(Sequence[np.ndarray]):
         pool: ImagePool,
         seam: Seam,
         network: Network,
-        folder: Path,
+        parent: Path,
         identity: str,
-        latents: Sequence[np.ndarray] | None = None,
+        latents: Callable[[], Sequence[np.ndarray]] | None = None,
     ) -> SeamFeatures:
-        """The features of all pictures: those in ``folder``, or computed with the teacher's ``network``.
+        """The features of all pictures, computed with the teacher's ``network`` where they are not there yet.
 
-        For a decoder ``latents`` (h, w, C) are what it is given.
+        They lie in a folder in ``parent`` that is named after ``identity``, so that several trainings can
+        share them. Nothing there is ever deleted or changed. For a decoder ``latents`` returns (h, w, C)
+        each, what it is given.
         """
-        if (folder / "index.json").exists() and (found := cls(folder)).identity == identity:
-            return found
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-        partial.mkdir(parents=True)
-        try:
-            _compute(pool, seam, network, partial, identity, latents)
-            if folder.exists():
-                shutil.rmtree(folder)
-            os.replace(partial, folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        folder = parent / f"{seam.part}-{crc32(identity.encode()):08x}"
+        if not (folder / "index.json").exists():
+            parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=parent, prefix=f"{folder.name}.") as unfinished:
+                whole = Path(unfinished) / "whole"
+                whole.mkdir()
+                _compute(pool, seam, network, whole, latents() if latents else None)
+                try:
+                    os.replace(whole, folder)
+                except OSError:  # another process was faster
+                    if not (folder / "index.json").exists():
+                        raise
         return cls(folder)
 
 
@@ -159,7 +163,6 @@ def _compute(
     seam: Seam,
     network: Network,
     folder: Path,
-    identity: str,
     latents: Sequence[np.ndarray] | None,
 ) -> None:
     device = next(network.parameters()).device
@@ -195,8 +198,7 @@ def _compute(
     for array in (features, answers):
         if array is not None:
             array.flush()
-    index = {"identity": identity, "stride": seam.stride, "sizes": sizes}
-    (folder / "index.json").write_text(json.dumps(index))
+    (folder / "index.json").write_text(json.dumps({"stride": seam.stride, "sizes": sizes}))
 
 
 @dataclass
@@ -227,17 +229,19 @@ class GraftRecipe:
                 f"no picture is as large as a crop of {self.config.crop}: use larger ones or a smaller --crop"
             )
         self._share = areas / areas.sum()
-        sample = np.concatenate([self.features[i].reshape(-1, self.features[i].shape[2])
-                                 for i in self.chosen[:: max(1, len(self.chosen) // 16)]])  # fmt: skip
-        self.spread = sample.astype(np.float32).std(0) + 1e-6
+        if self.seam.part == "encoder":
+            some = self.chosen[:: max(1, len(self.chosen) // 16)]
+            sample = np.concatenate([self.features[i][::4, ::4].reshape(-1, self.features[i].shape[2])
+                                     for i in some])  # fmt: skip
+            self.spread = sample.astype(np.float32).std(0) + 1e-6
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Pictures, features, (for a decoder) the teacher's answers, and what of the output counts."""
         stride, crop = self.seam.stride, self.config.crop
         side, beyond = crop // stride, crop // stride // 4
         decoder = self.seam.part == "decoder"
-        unit = stride if decoder else 1  # of the output's side, in features
-        counts = np.zeros((self.config.batch, side * unit, side * unit, 1), np.float32)
+        fine = stride if decoder else 1  # outputs per feature along one axis
+        counts = np.zeros((self.config.batch, side * fine, side * fine, 1), np.float32)
         batch: list[tuple[np.ndarray, ...]] = []
         for k in range(self.config.batch):
             n = int(rng.choice(len(self._share), p=self._share))
@@ -246,8 +250,8 @@ class GraftRecipe:
             at = [int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end)) for end in ends]
             rows, columns = (
                 slice(
-                    self.seam.margin * unit if start > 0 else 0,
-                    (side - (self.seam.margin if start < end else 0)) * unit,
+                    self.seam.margin * fine if start > 0 else 0,
+                    (side - (self.seam.margin if start < end else 0)) * fine,
                 )
                 for start, end in zip(at, ends, strict=True)
             )
@@ -276,7 +280,8 @@ class GraftRecipe:
         loss = (1 - self.imitation) * picture + self.imitation * answer
         logs = {"picture": float(picture.detach()), "imitation": float(answer.detach())}
         if self.detail_weight:
-            detail = lost_detail(out, x)
+            inside = slice(self.seam.margin * self.seam.stride, -self.seam.margin * self.seam.stride or None)
+            detail = lost_detail(out[..., inside, inside], x[..., inside, inside])
             loss = loss + self.detail_weight * detail
             logs["detail"] = float(detail.detach())
         return loss, logs
@@ -332,28 +337,31 @@ def train_graft(
     data : folders and tar packs of pictures; 16 of them are kept for validation.
     train : schedule and output folder.
     part : "encoder" or "decoder".
-    init : weights file to start from; the shared layers are the teacher's in any case.
+    init : weights file to start from, for a decoder the encoder's; the shared layers are the teacher's in
+        any case.
     imitation : share of the teacher's answer, beside the picture's own, in what a decoder learns.
     detail_weight : weight of the error in the amount of fine detail.
     taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
         others' are of the encoder in ``init``.
     latents, features : where the teacher's latents (a file) and the features (a folder, about a gigabyte
-        for 100 megapixels) are kept, default in ``out``.
+        for 100 megapixels and part) are kept, default in ``out``. Several trainings can share both.
 
     Raises
     ------
     WeightsError
         If the teacher lacks a part that is needed, or has another number of latent channels.
     ConfigError
-        If the part is no hybrid of the teacher's.
+        If the part is no hybrid of the teacher's, crops are too small, or a decoder has no ``init``.
     ImageError
         If no picture is as large as a crop.
     """
     weights = load_weights(teacher)
-    check_teacher(weights, teacher, config)
+    check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
-    if train.crop % seam.stride or train.crop // seam.stride <= 2 * seam.margin:
-        least = FACTOR * -(-(2 * seam.margin + 1) * seam.stride // FACTOR)
+    if part == "decoder" and not init:
+        raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
+    least = FACTOR * -(-(2 * seam.margin * seam.stride + LEAST_INSIDE) // FACTOR)
+    if train.crop < least:
         raise ConfigError(f"{config.name} needs crops of {least} pixels or more, got {train.crop}")
     torch.manual_seed(train.seed)
     if train.threads:
@@ -373,13 +381,11 @@ def train_graft(
         layer.requires_grad_(True)
 
     identity = f"{part} {seam.shared} {identify(weights, everything)}"
-    given = None
+    lessons = None
     if part == "decoder":
-        given = _decoders_lessons(everything, z, model, taught, train)
-        identity += f" {crc32(b''.join(np.ascontiguousarray(a).tobytes() for a in given)):08x}"
-    kept = SeamFeatures.of(
-        everything, seam, network, features or train.out / f"{part}_features", identity, given
-    )
+        lessons = partial(_decoders_lessons, everything, z, model, taught, train)
+        identity += f" {train.seed} {taught} {load_weights(str(init)).hash if taught < 1 else ''}"
+    kept = SeamFeatures.of(everything, seam, network, features or train.out / "features", identity, lessons)
     pool, validation = everything.split(validation=16, seed=0)
     place = {id(picture): i for i, picture in enumerate(everything.images)}
     recipe = GraftRecipe(
@@ -406,7 +412,10 @@ def train_graft(
 def _decoders_lessons(
     pool: ImagePool, latents: Sequence[np.ndarray], model: nn.ModuleDict, taught: float, train: TrainConfig
 ) -> list[np.ndarray]:
-    """The latents that a decoder learns from: the teacher's or the student's, half of them with noise."""
+    """The latents that a decoder learns from: the teacher's or the student's, half of either with noise.
+
+    Which, and what noise, depends on the seed and the picture's number only, since the features are kept.
+    """
     encoder = model["encoder"].to(train.device)
     result = []
     for i, (picture, z) in enumerate(zip(pool.images, latents, strict=True)):
