@@ -14,6 +14,8 @@ limits nothing; several levels are measured one after the other, each in a proce
 ``--page`` writes the tables into docs/performance.md, ``--read`` takes earlier JSON files in place
 of (or, with ``--tables``, beside) a measurement. Medians; what cannot run is listed with its reason.
 
+With everybody in memory at once 2048x2048 takes more than 24 GiB: name some with ``--only``.
+
 Needs the extra ``bench``, a C++ compiler for torch.compile, and Linux for the memory table.
 """
 
@@ -125,7 +127,7 @@ def without_files(arguments: list[str]) -> list[str]:
 
 
 class Child:
-    """Measures the tables at one level, and writes its file after each."""
+    """Measures the tables at one level, and writes its file after each and after each size of one."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from zenith_ae._kernels import current_isa
@@ -152,8 +154,11 @@ class Child:
         contenders.limit_threads(self.options.threads)
         for table in self.options.tables:
             getattr(self, table)()
-            done = self.facts | {"rows": self.rows, "left_out": self.left_out}
-            self.options.child.write_text(json.dumps(done))
+            self.save()
+
+    def save(self) -> None:
+        done = self.facts | {"rows": self.rows, "left_out": self.left_out}
+        self.options.child.write_text(json.dumps(done))
 
     # --- what takes part ------------------------------------------------------------------------
 
@@ -202,6 +207,7 @@ class Child:
         for (name, operation), timing in timings.items():
             row = {"table": table, "contender": name, "operation": operation, "size": size}
             self.rows.append(row | milliseconds(timing) | more)
+        self.save()  # the next size may take more memory than there is
         print(f"{self.facts['isa']}: {table} {size} done", file=sys.stderr, flush=True)
 
     # --- tables ---------------------------------------------------------------------------------
