@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,20 @@ from .restore import build_modules, load_into, save_model
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = [
+    "FACTOR",
     "DistillRecipe",
     "check_teacher",
     "crispness",
     "detail",
+    "finer",
     "identify",
     "lost_detail",
+    "no_crops",
+    "place_crop",
     "teacher_latents",
     "teacher_part",
     "train_distillation",
+    "train_student",
 ]
 
 FACTOR = 8  # pixels per latent of the whole TAESD family
@@ -140,6 +146,37 @@ def crispness(out: Tensor, x: Tensor) -> float:
     return sharpness(*(t[0].permute(1, 2, 0).cpu().numpy() for t in (out, x)))
 
 
+def place_crop(
+    rng: np.random.Generator, size: tuple[int, ...], side: int, margin: int
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """A random square of a grid of ``size``, and what of the square does not depend on what is beyond it.
+
+    A picture's own border is no crop's border: what lies there depends on it, and every picture has one,
+    so squares lie at it more often than chance would have it.
+
+    Returns
+    -------
+    Rows and columns of the square in the grid; rows and columns in the square without ``margin`` where it
+    ends and the picture does not.
+    """
+    square, inside = [], []
+    for length in size:
+        end, beyond = length - side, side // 4
+        at = int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end))
+        square.append(slice(at, at + side))
+        inside.append(slice(margin if at > 0 else 0, side - (margin if at < end else 0)))
+    return tuple(square), tuple(inside)
+
+
+def finer(square: tuple[slice, ...], factor: int) -> tuple[slice, ...]:
+    """The same rows and columns of a grid ``factor`` times as fine."""
+    return tuple(slice(s.start * factor, s.stop * factor) for s in square)
+
+
+def no_crops(crop: int) -> ImageError:
+    return ImageError(f"no picture is as large as a crop of {crop}: use larger ones or a smaller --crop")
+
+
 @dataclass
 class DistillRecipe:
     """The loss of one step, for encoder and decoder together.
@@ -167,29 +204,18 @@ class DistillRecipe:
     margin: int = 1  # latents at a crop's border lack context: their targets are left out
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Pictures, teacher's latents, noise to add to these, and where latents can be learned.
-
-        A picture's own border is no crop's border: latents there depend on it, and every picture has
-        one, so crops lie at it more often than chance would have it.
-        """
+        """Pictures, teacher's latents, noise to add to these, and where latents can be learned."""
         size = self.config.crop // FACTOR
         areas = np.array([z.shape[0] * z.shape[1] for z in self.latents], np.float64)
         areas[[min(z.shape[:2]) < size for z in self.latents]] = 0
         chosen = rng.choice(len(areas), self.config.batch, p=areas / areas.sum())
         pictures, latents = [], []
         known = np.zeros((len(chosen), size, size, 1), np.float32)
-        for i, inside in zip(chosen, known, strict=True):
-            z, beyond = self.latents[i], size // 4
-            ends = [n - size for n in z.shape[:2]]
-            top, left = (int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end)) for end in ends)
-            y, x, side = top * FACTOR, left * FACTOR, size * FACTOR
-            pictures.append(self.pool.images[i][y : y + side, x : x + side])
-            latents.append(z[top : top + size, left : left + size])
-            rows, columns = (
-                slice(self.margin if at > 0 else 0, size - (self.margin if at < end else 0))
-                for at, end in zip((top, left), ends, strict=True)
-            )
-            inside[rows, columns] = 1
+        for i, mask in zip(chosen, known, strict=True):
+            square, inside = place_crop(rng, self.latents[i].shape[:2], size, self.margin)
+            pictures.append(self.pool.images[i][finer(square, FACTOR)])
+            latents.append(self.latents[i][square])
+            mask[inside] = 1
         noise = rng.standard_normal((self.config.batch, size, size, latents[0].shape[2]), dtype=np.float32)
         scale = rng.random((self.config.batch, 1, 1, 1), dtype=np.float32) * self.latent_noise
         return np.stack(pictures), np.stack(latents).astype(np.float32), noise * scale, known
@@ -319,25 +345,33 @@ def train_distillation(
     if only:
         model.requires_grad_(False)[only].requires_grad_(True)
     if all(min(p.shape[:2]) < train.crop for p in pool.images):
-        raise ImageError(
-            f"no picture is as large as a crop of {train.crop}: use larger ones or a smaller --crop"
-        )
+        raise no_crops(train.crop)
     decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
     recipe = DistillRecipe(
         pool, [of[id(p)] for p in pool.images], train, decoder,
         latent_weight, teacher_weight, detail_weight, imitation_weight, taught=taught,
     )  # fmt: skip
+    evaluate = _validate(validation, [of[id(p)] for p in validation.images], decoder)
+    return train_student(config, weights, model, recipe, train, evaluate, resume)
+
+
+def train_student(
+    config: ModelConfig,
+    teacher: Weights,
+    model: nn.ModuleDict,
+    recipe: Any,
+    train: TrainConfig,
+    evaluate: Callable[[nn.Module], dict[str, float]],
+    resume: bool,
+) -> Path:
+    """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file, which names the teacher."""
     path = train.out / f"{config.name}.safetensors"
+    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.hash}
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        save_model(
-            path, config, state, metadata | {"teacher": weights.config.name, "teacher_hash": weights.hash}
-        )
+        save_model(path, config, state, metadata | origin)
 
-    trainer = Trainer(
-        model, recipe.make_batch, recipe.loss, train, export,
-        _validate(validation, [of[id(p)] for p in validation.images], decoder),
-    )  # fmt: skip
+    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate)
     if resume:
         trainer.load_checkpoint()
     trainer.run()

@@ -25,14 +25,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, ImageError
+from ..errors import ConfigError
 from ..models.modules import Network
 from ..models.spec import ModelConfig, is_global, out_scale, required_input
 from ..weights import load_weights
 from .data import ImagePool
-from .distill import FACTOR, check_teacher, crispness, identify, lost_detail, teacher_latents, teacher_part
-from .restore import build_modules, load_into, save_model
-from .trainer import TrainConfig, Trainer, psnr, to_tensor
+from .distill import (
+    FACTOR,
+    check_teacher,
+    crispness,
+    finer,
+    identify,
+    lost_detail,
+    no_crops,
+    place_crop,
+    teacher_latents,
+    teacher_part,
+    train_student,
+)
+from .restore import build_modules, load_into
+from .trainer import TrainConfig, psnr, to_tensor
 
 __all__ = ["GraftRecipe", "Seam", "SeamFeatures", "find_seam", "train_graft"]
 
@@ -53,13 +65,23 @@ class Seam:
     stride: int
     margin: int
 
+    @property
+    def kept(self) -> slice:
+        """Which layers of the part are shared."""
+        return slice(-self.shared, None) if self.part == "encoder" else slice(0, self.shared)
+
+    @property
+    def own(self) -> slice:
+        """Which are not."""
+        return slice(0, -self.shared) if self.part == "encoder" else slice(self.shared, None)
+
     def inner(self, network: Network, x: Tensor) -> Tensor:
         """The shared layers."""
-        return network(x, -self.shared) if self.part == "encoder" else network(x, None, self.shared)
+        return network(x, self.kept.start, self.kept.stop)
 
     def outer(self, network: Network, x: Tensor) -> Tensor:
         """All other layers."""
-        return network(x, None, -self.shared) if self.part == "encoder" else network(x, self.shared)
+        return network(x, self.own.start, self.own.stop)
 
 
 def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
@@ -225,9 +247,7 @@ class GraftRecipe:
         sizes = [self.features.sizes[i] for i in self.chosen]
         areas = np.array([h * w * (min(h, w) >= side) for h, w in sizes], np.float64)
         if not areas.any():
-            raise ImageError(
-                f"no picture is as large as a crop of {self.config.crop}: use larger ones or a smaller --crop"
-            )
+            raise no_crops(self.config.crop)
         self._share = areas / areas.sum()
         if self.seam.part == "encoder":
             some = self.chosen[:: max(1, len(self.chosen) // 16)]
@@ -237,29 +257,20 @@ class GraftRecipe:
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Pictures, features, (for a decoder) the teacher's answers, and what of the output counts."""
-        stride, crop = self.seam.stride, self.config.crop
-        side, beyond = crop // stride, crop // stride // 4
+        stride = self.seam.stride
+        side = self.config.crop // stride
         decoder = self.seam.part == "decoder"
         fine = stride if decoder else 1  # outputs per feature along one axis
         counts = np.zeros((self.config.batch, side * fine, side * fine, 1), np.float32)
         batch: list[tuple[np.ndarray, ...]] = []
-        for k in range(self.config.batch):
+        for mask in counts:
             n = int(rng.choice(len(self._share), p=self._share))
             i = self.chosen[n]
-            ends = [length - side for length in self.features.sizes[i]]
-            at = [int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end)) for end in ends]
-            rows, columns = (
-                slice(
-                    self.seam.margin * fine if start > 0 else 0,
-                    (side - (self.seam.margin if start < end else 0)) * fine,
-                )
-                for start, end in zip(at, ends, strict=True)
-            )
-            counts[k, rows, columns] = 1
-            small = tuple(slice(a, a + side) for a in at)
-            large = tuple(slice(a * stride, (a + side) * stride) for a in at)
-            pieces = self.pool.images[n][large], self.features[i][small]
-            batch.append((*pieces, self.features.answer(i)[large]) if decoder else pieces)
+            square, inside = place_crop(rng, self.features.sizes[i], side, self.seam.margin)
+            mask[finer(inside, fine)] = 1
+            pixels = finer(square, stride)
+            pieces = self.pool.images[n][pixels], self.features[i][square]
+            batch.append((*pieces, self.features.answer(i)[pixels]) if decoder else pieces)
         pictures, features, *answers = (np.stack(arrays) for arrays in zip(*batch, strict=True))
         return pictures, features.astype(np.float32), *answers, counts
 
@@ -373,11 +384,10 @@ def train_graft(
     if init:
         load_into(model, init)
     model.requires_grad_(False)
-    shared = slice(-seam.shared, None) if part == "encoder" else slice(seam.shared)
-    for mine, theirs in zip(list(model[part])[shared], list(network)[shared], strict=True):  # type: ignore
+    layers = list(model[part].children())
+    for mine, theirs in zip(layers[seam.kept], list(network)[seam.kept], strict=True):
         mine.load_state_dict(theirs.state_dict())
-    own = slice(-seam.shared) if part == "encoder" else slice(seam.shared, None)
-    for layer in list(model[part])[own]:  # type: ignore[call-overload]
+    for layer in layers[seam.own]:
         layer.requires_grad_(True)
 
     identity = f"{part} {seam.shared} {identify(weights, everything)}"
@@ -391,22 +401,11 @@ def train_graft(
     recipe = GraftRecipe(
         pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight
     )
-    path = train.out / f"{config.name}.safetensors"
-
-    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        save_model(
-            path, config, state, metadata | {"teacher": weights.config.name, "teacher_hash": weights.hash}
-        )
-
-    decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
-    trainer = Trainer(
-        model, recipe.make_batch, recipe.loss, train, export,
-        _validate(validation, [z[place[id(p)]] for p in validation.images], part, decoder),
-    )  # fmt: skip
-    if resume:
-        trainer.load_checkpoint()
-    trainer.run()
-    return path
+    reader = None  # of the encoder's latents
+    if part == "encoder" and "decoder" in weights.config.parts:
+        reader = teacher_part(weights, "decoder").to(train.device)
+    evaluate = _validate(validation, [z[place[id(p)]] for p in validation.images], part, reader)
+    return train_student(config, weights, model, recipe, train, evaluate, resume)
 
 
 def _decoders_lessons(
