@@ -238,6 +238,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         luma: Share = 1.0,
         chroma: Share = 1.0,
         grain: Share = 0.0,
+        passes: Literal["1", "2", "4", "8"] = "1",
         format: Format = None,
         quality: Quality = None,
         strip: bool = False,
@@ -248,8 +249,9 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         def work(data: bytes) -> Response:
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data)
-            shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
-            result, mean = denoised(denoiser, noisy, "auto" if level is None else level, shares)
+            settings: dict[str, Any] = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+            settings["passes"] = int(passes)
+            result, mean = denoised(denoiser, noisy, "auto" if level is None else level, settings)
             worker.pixels.labels("denoise").inc(noisy.width * noisy.height)
             return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
 

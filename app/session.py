@@ -272,11 +272,11 @@ def output_name(name: str, tag: str, suffix: str | None = None) -> str:
 
 
 def denoised(
-    model: Denoiser, picture: Picture, sigma: str | float, shares: dict[str, float], tile: Tiles = "auto"
+    model: Denoiser, picture: Picture, sigma: str | float, settings: dict[str, Any], tile: Tiles = "auto"
 ) -> tuple[Picture, float]:
     """The picture with every frame or page denoised, and the mean of the levels used.
 
-    ``sigma`` is "auto" or a number; ``shares`` are strength, luma, chroma and grain.
+    ``sigma`` is "auto" or a number; ``settings`` are strength, luma, chroma, grain and passes.
     """
     levels: list[float] = []
 
@@ -284,7 +284,7 @@ def denoised(
         pixels = one.pixels[None]
         level = model.sigma_maps(pixels, one.layout, tile) if isinstance(sigma, str) else sigma
         levels.append(float(level if isinstance(level, (int, float)) else level.mean()))
-        return one.with_pixels(model.clean(pixels, one.layout, level, tile=tile, **shares)[0])
+        return one.with_pixels(model.clean(pixels, one.layout, level, tile=tile, **settings)[0])
 
     result = picture.map(clean)
     return result, sum(levels) / len(levels)

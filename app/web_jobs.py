@@ -187,21 +187,21 @@ class Workshop:
         shown, facts["shown"] = write_preview(picture, self.new_folder() / "before")
         return Result(facts, {"before": shown})
 
-    def denoise(self, file: str | None, model: str, sigma: float | None = None, **shares: float) -> Result:
+    def denoise(self, file: str | None, model: str, sigma: float | None = None, **settings: Any) -> Result:
         """Denoise one picture; ``sigma`` None estimates the noise everywhere.
 
-        ``shares`` are strength, luma, chroma and grain of `zenith_ae.Denoiser`.
+        ``settings`` are strength, luma, chroma, grain and passes of `zenith_ae.Denoiser`.
         """
         picture, name = self._read(file, every=True)
         denoiser = self.model(model, "denoiser")
         folder, facts = self.new_folder(), self._facts(picture, name)
-        clean, level, seconds = _clean(denoiser, picture, sigma, shares)
+        clean, level, seconds = _clean(denoiser, picture, sigma, settings)
         files, notes = {}, list(picture.notes)
         files["picture"] = self._write(clean, folder, output_name(name, result_of(model)), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
         files["after"], _ = write_preview(clean, folder / "after")
         files["removed"], gain = write_difference(picture, clean, folder / "removed")
-        facts |= {"model": model, "sigma": level, "estimated": sigma is None, **shares}
+        facts |= {"model": model, "sigma": level, "estimated": sigma is None, **settings}
         facts |= _speed(picture, seconds) | {"gain": gain} | self._output(files["picture"], notes)
         return Result(facts, files)
 
@@ -369,7 +369,7 @@ class Workshop:
         model: str,
         sigma: float | None = None,
         cancelled: Callable[[], bool] = lambda: False,
-        **shares: float,
+        **settings: Any,
     ) -> Iterator[BatchState]:
         """Denoise many pictures, or those in ZIP files; yields the state before and after each.
 
@@ -397,7 +397,7 @@ class Workshop:
                     break
                 try:
                     picture = source.read()
-                    clean, _, _ = _clean(denoiser, picture, sigma, shares)
+                    clean, _, _ = _clean(denoiser, picture, sigma, settings)
                     name = _unused(output_name(source.name, result_of(model)), names)
                     written = self._write(clean, folder, Path(name).name, [])
                     archive.write(written, name)
@@ -547,11 +547,11 @@ def _unused(name: str, names: set[str]) -> str:
 
 
 def _clean(
-    model: Any, picture: Picture, sigma: float | None, shares: dict[str, float]
+    model: Any, picture: Picture, sigma: float | None, settings: dict[str, Any]
 ) -> tuple[Picture, float, float]:
     """(clean picture with all its frames or pages, mean noise level, seconds of the model)."""
     start = time.perf_counter()
-    result, level = denoised(model, picture, "auto" if sigma is None else sigma, shares)
+    result, level = denoised(model, picture, "auto" if sigma is None else sigma, settings)
     return result, round(level, 2), time.perf_counter() - start
 
 

@@ -235,7 +235,7 @@ VERBS = {"zenith-deblur": "Sharpen"}
 
 
 def _noise_controls() -> list[Any]:
-    """Model, automatic, level, and the four shares: what a denoising job takes."""
+    """Model, automatic, level, and the settings: what a denoising job takes."""
     names = shipped_models("denoiser")
     model = gr.Radio([(WRONG.get(name, name), name) for name in names], value=names[0] if names else None,
                      label="What is wrong with the picture?")  # fmt: skip
@@ -249,12 +249,15 @@ def _noise_controls() -> list[Any]:
         luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness noise", info="Its share of the strength.")
         chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour noise", info="Its share of the strength.")
         grain = gr.Slider(0, 1, 0, step=0.05, label="Keep fine grain", info="A little looks like film.")
+        passes = gr.Radio(
+            [1, 2, 4, 8], value=1, label="Passes", info="The mean of several is cleaner, but takes longer."
+        )
     auto.change(lambda on: gr.Slider(visible=not on), auto, level, show_progress="hidden", **PRIVATE)
-    return [model, auto, level, strength, luma, chroma, grain]
+    return [model, auto, level, strength, luma, chroma, grain, passes]
 
 
-def _shares(strength: float, luma: float, chroma: float, grain: float) -> dict[str, float]:
-    return {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+def _settings(strength: float, luma: float, chroma: float, grain: float, passes: int) -> dict[str, Any]:
+    return {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain, "passes": int(passes)}
 
 
 # ---- Denoise ----------------------------------------------------------------------------------------
@@ -304,8 +307,8 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             updates[level] = min(100.0, round(result.facts["sigma"] * 2) / 2)
         return updates
 
-    def run(file: str | None, model: str, auto: bool, sigma: float, *shares: float) -> Updates:
-        result = workshop.denoise(file, model, None if auto else sigma, **_shares(*shares))
+    def run(file: str | None, model: str, auto: bool, sigma: float, *settings: Any) -> Updates:
+        result = workshop.denoise(file, model, None if auto else sigma, **_settings(*settings))
         found, files = result.facts, result.files
         note = (
             f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
@@ -437,12 +440,12 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         model: str,
         auto: bool,
         sigma: float,
-        *shares: float,
+        *settings: Any,
     ) -> Iterator[Updates]:
         flag = running[str(request.session_hash)] = threading.Event()
         shown = 0
         level = None if auto else sigma
-        for state in workshop.batch(files, model, level, flag.is_set, **_shares(*shares)):
+        for state in workshop.batch(files, model, level, flag.is_set, **_settings(*settings)):
             new = state.finished or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
             shown = len(state.thumbnails) if new else shown
             updates: Updates = {
@@ -597,10 +600,11 @@ def _endpoints(workshop: Workshop) -> None:
         )
         sigma = gr.Number(-1, minimum=-1, maximum=255, label="noise level, 0 to 255; -1 estimates it")
         added = gr.Number(25, minimum=0, maximum=255, label="noise to add for denoisers")
-        shares = [
+        settings: list[Any] = [
             gr.Number(value, minimum=0, maximum=1, label=f"{name}, 0 to 1")
-            for name, value in _shares(1, 1, 1, 0).items()
+            for name, value in (("strength", 1), ("luma", 1), ("chroma", 1), ("grain", 0))
         ]
+        settings.append(gr.Radio([1, 2, 4, 8], value=1, label="passes"))
         dtype = gr.Radio(list(DTYPES), value="fp16", label="number format of the latents")
         file, facts = gr.File(label="result"), gr.JSON(label="facts")
         second = gr.File(label="latents")
@@ -614,10 +618,11 @@ def _endpoints(workshop: Workshop) -> None:
         luma: float = 1,
         chroma: float = 1,
         grain: float = 0,
+        passes: int = 1,
     ) -> tuple[str, dict]:
         """Remove noise; the file keeps its format, size, mode and bit depth."""
-        level, shares = None if sigma < 0 else sigma, _shares(strength, luma, chroma, grain)
-        result = workshop.denoise(picture, model, level, **shares)
+        level, settings = None if sigma < 0 else sigma, _settings(strength, luma, chroma, grain, passes)
+        result = workshop.denoise(picture, model, level, **settings)
         return result.files["picture"], result.facts
 
     def encode(picture: str, model: str, dtype: str = "fp16") -> tuple[str, dict]:
@@ -643,10 +648,11 @@ def _endpoints(workshop: Workshop) -> None:
         luma: float = 1,
         chroma: float = 1,
         grain: float = 0,
+        passes: int = 1,
     ) -> Iterator[tuple[str | None, dict]]:
         """Denoise many pictures or ZIP files; progress on the way, a ZIP at the end."""
-        level, shares = None if sigma < 0 else sigma, _shares(strength, luma, chroma, grain)
-        for state in workshop.batch(pictures, model, level, lambda: False, **shares):
+        level, settings = None if sigma < 0 else sigma, _settings(strength, luma, chroma, grain, passes)
+        for state in workshop.batch(pictures, model, level, lambda: False, **settings):
             report = {k: v for k, v in asdict(state).items() if k not in ("thumbnails", "archive")}
             yield state.archive, report
 
@@ -663,11 +669,11 @@ def _endpoints(workshop: Workshop) -> None:
         return {"denoiser": list(denoisers), "autoencoder": list(autoencoders)}
 
     for work, inputs, outputs in (
-        (denoise, [picture, denoiser, sigma, *shares], [file, facts]),
+        (denoise, [picture, denoiser, sigma, *settings], [file, facts]),
         (encode, [picture, autoencoder, dtype], [file, facts]),
         (decode, [picture], [file, facts]),
         (roundtrip, [picture, autoencoder, dtype], [file, second, facts]),
-        (batch, [several, denoiser, sigma, *shares], [file, facts]),
+        (batch, [several, denoiser, sigma, *settings], [file, facts]),
         (compare, [picture, chosen, added], [facts]),
         (benchmark, [], [facts]),
         (models, [], [facts]),

@@ -53,10 +53,15 @@ def main() -> None:
             measure(f"{name}: CBSD68, blurred, and as it is", model, CBSD68, degradations=("box", "none"))
         elif isinstance(model, zenith_ae.Denoiser):
             measure(f"{name}: CBSD68, Gaussian noise", model, CBSD68)
+            for passes in (4, 8):
+                measure(f"{name}: CBSD68, Gaussian noise, {passes} passes", model, CBSD68, passes=passes)
             harm = {"sigmas": (76.5,), "degradations": ("gaussian", "shot", "none")}
             measure(f"{name}: CBSD68, heavy noise, shot noise, and as it is", model, CBSD68, **harm)
             measure(f"{name}: CBSD68 in grey, sigma 25", model, CBSD68, sigmas=(25,), grey=True)
-            measure(f"{name}: PolyU, real camera noise, auto", model, POLYU)
+            for passes in (1, 4):
+                measure(
+                    f"{name}: PolyU, real camera noise, auto, passes: {passes}", model, POLYU, passes=passes
+                )
         else:
             same_space = (
                 teacher is not None and teacher.config.latent_channels == model.config.latent_channels

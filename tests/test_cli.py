@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import zenith_ae
 from zenith_ae import files
 from zenith_ae import weights as weights_module
 from zenith_ae._kernels import fast_bf16
@@ -836,6 +837,19 @@ def test_a_share_that_is_no_number_is_wrong_usage(here, dn, option, capsys):
     picture("a.png")
     assert run(["denoise", "a.png", option, "nan", *dn]) == 2
     assert "not a finite number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["denoise", "deblur"])
+def test_passes_reach_the_model(here, command, capsys):
+    noisy = np.random.default_rng(0).integers(0, 256, (30, 43, 3), np.uint8)
+    Image.fromarray(noisy).save("a.png")
+    assert run([command, "a.png", "--passes", "4", "--sigma", "20", "-o", "out.png"]) == 0
+    with Image.open("out.png") as image:
+        expected = zenith_ae.load(f"zenith-{command}")(noisy, sigma=20, passes=4)
+        assert np.array_equal(np.asarray(image), expected)
+    capsys.readouterr()
+    assert run([command, "a.png", "--passes", "3"]) == 2
+    assert "'3' is not one of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

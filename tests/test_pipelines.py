@@ -276,6 +276,42 @@ def test_brightness_colour_and_grain_are_removed_apart():
     assert abs((kept[4:-4, 4:-4] * checkers).mean()) < 1e-4 < brightness.std()
 
 
+def test_passes_are_the_mean_over_orientations_of_the_picture(tmp_path):
+    """Against numpy's own turns and mirrors, on sizes that are no multiple of anything."""
+    dn = zenith_ae.load("zenith-denoise", threads=1, dtype="float32")
+    rng = np.random.default_rng(4)
+    noisy = np.clip(0.5 + rng.normal(0, 0.06, (45, 70, 3)), 0, 1).astype(np.float32)
+    levels = np.linspace(5, 30, 45 * 70).reshape(45, 70)
+
+    def one(turns, mirrored):
+        def there(x):
+            return np.rot90(x[:, ::-1] if mirrored else x, turns)
+
+        back = np.rot90(dn(np.ascontiguousarray(there(noisy)), sigma=there(levels)), -turns)
+        return back[:, ::-1] if mirrored else back
+
+    turned = [one(turns, False) for turns in (0, 2, 1, 3)]
+    mirrored = [one(turns, True) for turns in range(4)]
+    for passes, expected in ((1, turned[:1]), (2, turned[:2]), (4, turned), (8, turned + mirrored)):
+        result = dn(noisy, sigma=levels, passes=passes)
+        assert result.shape == noisy.shape
+        np.testing.assert_allclose(result, np.mean(expected, axis=0), atol=2e-6)
+
+
+@pytest.mark.parametrize("layout", [(9, 14), (9, 14, 2), (9, 14, 4), (2, 9, 14, 3)])
+def test_passes_of_any_layout_and_depth(dn, layout):
+    """The network of this test adds its plane, so every orientation gives the same."""
+    for dtype in (np.uint8, np.uint16):
+        picture = noise(layout, dtype) // 2
+        assert np.array_equal(dn(picture, sigma=10, passes=8), dn(picture, sigma=10))
+
+
+@pytest.mark.parametrize("passes", [0, 3, -1, 16])
+def test_there_are_1_2_4_or_8_passes(dn, passes):
+    with pytest.raises(ValueError, match="passes must be one of 1, 2, 4, 8"):
+        dn(np.zeros((8, 8, 3), np.uint8), sigma=10, passes=passes)
+
+
 def test_strength_zero_changes_nothing(dn):
     picture = noise((9, 7, 3))
     clean = dn(picture, strength=0)

@@ -56,12 +56,14 @@ def client():
 def test_denoise_equals_the_library(client, mode):
     pixels = noisy(mode=mode)
     response = client.post(
-        "/denoise", params={"sigma": "20", "strength": 0.8}, content=png(pixels, dpi=(200, 200))
+        "/denoise",
+        params={"sigma": "20", "strength": 0.8, "passes": 2},
+        content=png(pixels, dpi=(200, 200)),
     )
     result = picture(response)
     assert (result.format, result.mode) == ("PNG", mode)
     assert round(result.info["dpi"][0]) == 200
-    expected = zenith_ae.load("zenith-denoise", threads=1)(pixels, sigma=20, strength=0.8)
+    expected = zenith_ae.load("zenith-denoise", threads=1)(pixels, sigma=20, strength=0.8, passes=2)
     np.testing.assert_array_equal(np.asarray(result), expected)
     assert response.headers["x-zenith-sigma"] == "20.00"
     assert response.headers["x-zenith-model"] == "zenith-denoise"
@@ -95,6 +97,7 @@ def test_encode_and_decode_restore_the_size(client):
         ("/denoise?sigma=much", png(noisy()), 400, "sigma"),
         ("/denoise?sigma=nan", png(noisy()), 400, "sigma"),
         ("/denoise?strength=2", png(noisy()), 422, "strength"),
+        ("/denoise?passes=3", png(noisy()), 422, "passes"),
         ("/denoise?format=exe", png(noisy()), 422, "format"),
         ("/denoise?format=jpg", png(noisy(mode="RGBA")), 400, "transparency"),
         ("/denoise", b"x" * (10**6 + 1), 413, "exceeds the limit"),

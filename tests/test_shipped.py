@@ -120,6 +120,14 @@ def test_grey_pictures_are_denoised_as_well_as_coloured_ones() -> None:
     assert psnr(np.clip(denoised, 0, 1), clean) > psnr(noisy, clean) + 7
 
 
+def test_more_passes_are_cleaner() -> None:
+    clean = example("cat.clean.png") / np.float32(255)
+    noisy = clean + 25 / 255 * np.random.default_rng(0).standard_normal(clean.shape, dtype=np.float32)
+    dn = zenith_ae.load("zenith-denoise")
+    one, two, four = (psnr(np.clip(dn(noisy, sigma=25, passes=n), 0, 1), clean) for n in (1, 2, 4))
+    assert four > two + 0.01 > one + 0.04
+
+
 @pytest.mark.parametrize("sigma", [25, "auto"])
 @pytest.mark.parametrize(("height", "width"), [(65, 96), (100, 81), (96, 127)])
 def test_noise_goes_at_the_borders_of_any_size_too(height: int, width: int, sigma) -> None:

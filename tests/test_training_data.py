@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from zenith_ae.batches import orient, unorient
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.training import degradations, drawings
 from zenith_ae.training.contact_sheet import ContactSheet
-from zenith_ae.training.data import ImagePool, Prefetcher, decode_rgb, iter_encoded, orient, random_crops
+from zenith_ae.training.data import ImagePool, Prefetcher, decode_rgb, iter_encoded, random_crops
 from zenith_ae.training.degradations import Mixture, from_linear, local_rms, to_linear
 from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
 from zenith_ae.training.plot import plot_log, read_log
@@ -169,6 +170,8 @@ def test_augmentation_shows_all_eight_symmetries_evenly(tmp_path: Path) -> None:
     views = [orient(image, which).tobytes() for which in range(8)]
     assert len(set(views)) == 8
     assert views[0] == image.tobytes()
+    for which in range(8):
+        np.testing.assert_array_equal(unorient(orient(image, which), which), image)
     seen = Counter(views.index(crop.tobytes()) for crop in random_crops(pool, rng(), 800, 16))
     assert set(seen) == set(range(8))
     assert min(seen.values()) > 60  # 100 expected

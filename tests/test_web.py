@@ -147,10 +147,13 @@ def test_every_page_of_a_file_is_denoised_and_the_first_is_shown(shop):
         assert np.array_equal(np.asarray(shown), noise(seed=0))
 
 
-def test_shares_reach_the_model(shop):
+def test_settings_reach_the_model(shop):
     file = put(shop, "rgb.png")
     same = shop.denoise(file, "adds-sigma", luma=0, chroma=0)
     assert np.array_equal(np.asarray(Image.open(same.files["picture"])), np.asarray(Image.open(file)))
+    four = shop.denoise(file, "adds-sigma", passes=4)
+    assert four.facts["passes"] == 4
+    assert np.array_equal(np.asarray(Image.open(four.files["picture"])), noise() + 10)
     state = last(shop.batch([file], "adds-sigma", luma=0.5))
     with zipfile.ZipFile(state.archive) as archive, Image.open(archive.open("rgb.denoised.png")) as image:
         assert np.array_equal(np.asarray(image), noise() + 5)
@@ -591,10 +594,11 @@ class TestServer:
 
         PICTURES["deep.tif"]().save(tmp_path / "deep.tif")
         picture = handle_file(tmp_path / "deep.tif")
-        file, facts = client.predict(picture, strength=1, api_name="/denoise")
+        file, facts = client.predict(picture, strength=1, passes=2, api_name="/denoise")
         with Image.open(io.BytesIO(fetch(server, file["path"]))) as image:
             assert (image.mode, image.size, image.format) == ("I;16", (21, 13), "TIFF")
         assert facts["sigma"] == 10 and facts["output"] == "deep.denoised.tif"
+        assert facts["passes"] == 2
         latents, facts = client.predict(picture, "identity", "fp32", api_name="/encode")
         (tmp_path / "deep.latent.safetensors").write_bytes(fetch(server, latents["path"]))
         decoded, _ = client.predict(handle_file(tmp_path / "deep.latent.safetensors"), api_name="/decode")
@@ -627,6 +631,9 @@ class TestServer:
         text = str(caught.value)
         assert text.startswith("b.png: damaged or truncated picture") and str(server.folder) not in text
         assert "\n" not in text
+        (tmp_path / "good.png").write_bytes(png())
+        with pytest.raises(AppError, match="not in the list of choices"):
+            client.predict(handle_file(tmp_path / "good.png"), passes=3, api_name="/denoise")
 
     def test_every_named_endpoint_is_documented(self, server):
         status, text, _ = http(server, "/gradio_api/info")

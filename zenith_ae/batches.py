@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 
 from .errors import ImageError
 
-__all__ = ["LUMA", "Batch", "as_batch", "colour_groups", "is_tensor", "tensor_like", "to_rgb"]
+__all__ = [
+    "LUMA",
+    "Batch",
+    "as_batch",
+    "colour_groups",
+    "is_tensor",
+    "orient",
+    "tensor_like",
+    "to_rgb",
+    "unorient",
+]
 
 #: Weights of R, G and B in brightness, ITU-R BT.601, as in JPEG.
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
@@ -191,3 +201,21 @@ def from_rgb(rgb: NDArray, pixels: NDArray, layout: str) -> NDArray:
         colour = mean if rgb.dtype == np.float32 else np.rint(mean).astype(rgb.dtype)
     alpha = pixels[..., colour.shape[3] :]
     return np.concatenate([colour, alpha], axis=3) if alpha.shape[3] else colour
+
+
+def orient(pictures: NDArray, which: int) -> NDArray:
+    """One of the 8 symmetries of the square (0 is the identity) of (..., H, W, C), as a view."""
+    if which & 4:
+        pictures = pictures.swapaxes(-3, -2)
+    if which & 2:
+        pictures = pictures[..., ::-1, :, :]
+    if which & 1:
+        pictures = pictures[..., ::-1, :]
+    return pictures
+
+
+def unorient(pictures: NDArray, which: int) -> NDArray:
+    """What `orient` made this of, as a view."""
+    if which & 4:  # transposed before it was mirrored, so the mirrors change places
+        which = 4 | (which & 1) << 1 | (which & 2) >> 1
+    return orient(pictures, which)

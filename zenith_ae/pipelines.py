@@ -15,23 +15,38 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .batches import LUMA, as_batch, colour_groups, from_rgb, is_tensor, tensor_like, to_rgb
+from .batches import (
+    LUMA,
+    as_batch,
+    colour_groups,
+    from_rgb,
+    is_tensor,
+    orient,
+    tensor_like,
+    to_rgb,
+    unorient,
+)
 from .engine import Engine, create
 from .errors import ConfigError, LatentError
 from .latents import check_latents
 from .models.spec import ModelConfig, alignment
 from .weights import Weights, load_weights
 
-__all__ = ["Autoencoder", "Denoiser", "load"]
+__all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]
 
 Output = Literal["uint8", "uint16", "float"]
 Tile = Literal["auto"] | int
 
+#: How many orientations of a picture a denoiser can take the mean of.
+PASSES = (1, 2, 4, 8)
 #: Unit of the noise estimator's output, as a standard deviation in [0, 1] units, and its limit.
 SIGMA_UNIT = 25 / 255
 SIGMA_LIMIT = 3.0
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
+# Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
+# is, turned by 180 degrees, by 90 either way, then mirrored. Turns bring more than mirrors.
+_ORIENTATIONS = (0, 3, 5, 6, 1, 2, 4, 7)
 # Rows at once where float copies of a whole picture would be large.
 _BAND = 128
 
@@ -219,6 +234,7 @@ class Denoiser(_Pipeline):
         luma: float = 1.0,
         chroma: float = 1.0,
         grain: float = 0.0,
+        passes: int = 1,
     ) -> Any:
         """Denoise a picture or a batch.
 
@@ -232,6 +248,8 @@ class Denoiser(_Pipeline):
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
         luma, chroma : shares of the strength for brightness and for colour, 0 to 1.
         grain : how much of the finest brightness noise to leave, 0 to 1; mottle goes all the same.
+        passes : 1, 2, 4 or 8: the mean of what the network makes of the picture in so many orientations
+            (self-ensemble: Timofte et al. 2016, arXiv:1511.02228). Takes so many times as long.
 
         Returns
         -------
@@ -246,13 +264,14 @@ class Denoiser(_Pipeline):
         ConfigError
             If ``sigma`` is "auto" and the model has no estimator.
         ValueError
-            If ``sigma`` is out of range or of a wrong shape, or one of the shares is out of range.
+            If ``sigma`` is out of range or of a wrong shape, one of the shares is out of range, or
+            ``passes`` is another number.
         """
         batch = as_batch(image)
-        clean = self.clean(
-            batch.pixels, batch.layout, sigma, strength, tile, luma=luma, chroma=chroma, grain=grain
+        shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+        return batch.restore(
+            self.clean(batch.pixels, batch.layout, sigma, tile=tile, passes=passes, **shares)
         )
-        return batch.restore(clean)
 
     def estimate_sigma(self, image: Any) -> NDArray[np.float32]:
         """The noise of a picture, as the automatic mode sees it.
@@ -302,12 +321,15 @@ class Denoiser(_Pipeline):
         luma: float = 1.0,
         chroma: float = 1.0,
         grain: float = 0.0,
+        passes: int = 1,
     ) -> NDArray:
         """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out."""
         shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
         for name, share in shares.items():
             if not 0 <= share <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {share}")
+        if passes not in PASSES:
+            raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes}")
         if isinstance(sigma, str):
             if sigma != "auto":
                 raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
@@ -327,13 +349,26 @@ class Denoiser(_Pipeline):
                     colour = 255 - colour
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
                 plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
-                rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
-                residual = self.engine.run("denoiser", rgb, plane=plane, tile=tile)[:, :height, :width]
+                residual = self._residual(rgb, plane, tile, passes)
                 del rgb, plane  # for a large picture these are hundreds of megabytes
                 if (luma, chroma, grain) != (1, 1, 0):
                     _blend(residual, luma, chroma, grain)
                 _add(out[part, ..., channels], residual, -strength if inverted else strength)
         return out
+
+    def _residual(self, rgb: NDArray, plane: NDArray, tile: Tile, passes: int) -> NDArray[np.float32]:
+        """What to add to pictures (N, H, W, 3) whose noise is ``plane`` (N, H, W), mean of the passes."""
+        total: NDArray[np.float32] | None = None  # one orientation after the other: a pass needs memory
+        for which in _ORIENTATIONS[:passes]:
+            turned, levels = orient(rgb, which), orient(plane[..., None], which)[..., 0]
+            height, width = turned.shape[1:3]
+            turned, levels = (np.ascontiguousarray(self._continued(x, "denoiser")) for x in (turned, levels))
+            residual = self.engine.run("denoiser", turned, plane=levels, tile=tile)[:, :height, :width]
+            del turned, levels
+            residual = unorient(residual, which)
+            total = residual if total is None else np.add(total, residual, out=total)
+        assert total is not None
+        return total if passes == 1 else np.multiply(total, np.float32(1 / passes), out=total)
 
 
 def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:

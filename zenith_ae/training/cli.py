@@ -353,6 +353,8 @@ def autoencode(
 @click.option(
     "--other", metavar="NAME|FILE", help="Another autoencoder to exchange encoder and decoder with."
 )
+@click.option("--passes", type=click.Choice(["1", "2", "4", "8"]), default="1", show_default=True,
+              help="Passes of a denoiser, as in `zenith-ae denoise`.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise.")
 @click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads [default: all].")
@@ -379,6 +381,7 @@ def evaluate(
     grey: bool,
     reference: str | None,
     other: str | None,
+    passes: str,
     seed: int,
     limit: int | None,
     threads: int | None,
@@ -414,7 +417,7 @@ def evaluate(
     result = evaluate_model(
         load(model, threads=threads), source, sigmas=sigmas, seed=seed, limit=limit,
         degradations=degradations, grey=grey, reference=reference, other=second,
-        progress=progress, observe=places,
+        passes=int(passes), progress=progress, observe=places,
     )  # fmt: skip
     if places is not None:
         places.save()

@@ -23,13 +23,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from PIL import Image
 
-from ..batches import to_rgb
+from ..batches import orient, to_rgb
 from ..errors import ImageError
 from ..files import is_result
 from ..images import read_picture, to_8_bits
 from . import drawings
 
-__all__ = ["SUFFIXES", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "orient", "random_crops"]
+__all__ = ["SUFFIXES", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "random_crops"]
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
@@ -194,17 +194,6 @@ def _try_decode(entry: tuple[str, Read]) -> np.ndarray | None:
         return decode_rgb(entry[1]())
     except (ImageError, OSError):
         return None
-
-
-def orient(image: np.ndarray, which: int) -> np.ndarray:
-    """One of the 8 symmetries of the square (0 is the identity) of an (H, W, ...) array, as a view."""
-    if which & 4:
-        image = image.swapaxes(0, 1)
-    if which & 2:
-        image = image[::-1]
-    if which & 1:
-        image = image[:, ::-1]
-    return image
 
 
 def random_crops(

@@ -24,8 +24,9 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,7 @@ def evaluate_model(
     grey: bool = False,
     reference: Source | None = None,
     other: AutoencoderLike | None = None,
+    passes: int = 1,
     progress: Progress | None = None,
     observe: Observer | None = None,
 ) -> dict[str, Any]:
@@ -106,6 +108,7 @@ def evaluate_model(
     limit : measure only the first pictures.
     reference : folder or pack of the ground truth with the same names (suffixes may differ).
     other : a second autoencoder, to exchange encoder and decoder with.
+    passes : of a `zenith_ae.Denoiser`, see there.
     progress : called with (pictures done, pictures in all, name).
     observe : shown every result, see `Observer` (and `ContactSheet`, which is one).
 
@@ -140,6 +143,10 @@ def evaluate_model(
         raise ConfigError("an autoencoder's round trip is measured in colour")
     if other is not None and not codec:
         raise ConfigError("only an autoencoder can be measured together with another model")
+    if passes != 1 and codec:
+        raise ConfigError("only a denoiser takes several passes")
+    denoise: Any = model if passes == 1 else partial(cast(Any, model), passes=passes)
+    estimates = not hasattr(model, "config") or "estimator" in model.config.parts
 
     entries: Sequence[tuple[str, tuple[Read, ...]]]
     if task == "pairs":
@@ -167,9 +174,9 @@ def evaluate_model(
             continue
         original = images[-1]
         if task == "denoise":
-            results = _denoise(model, original, sigmas, seed + index, degradations)  # type: ignore[arg-type]
+            results = _denoise(denoise, estimates, original, sigmas, seed + index, degradations)
         elif task == "pairs":
-            results = _pair(model, name, *images)  # type: ignore[arg-type]
+            results = _pair(denoise, name, *images)
         else:
             results = _roundtrip(model, other, original)  # type: ignore[arg-type]
         cases: dict[str, dict[str, float]] = {}
@@ -248,14 +255,14 @@ def _scores(original: Floats, result: Floats, noisy: Floats | None) -> dict[str,
     }
 
 
-def _can_estimate(model: Any) -> bool:
-    return not hasattr(model, "config") or "estimator" in model.config.parts
-
-
 def _denoise(
-    model: DenoiserLike, clean: Floats, sigmas: Sequence[float], seed: int, degradations: Sequence[str]
+    model: DenoiserLike,
+    can_estimate: bool,
+    clean: Floats,
+    sigmas: Sequence[float],
+    seed: int,
+    degradations: Sequence[str],
 ) -> Results:
-    can_estimate = _can_estimate(model)
     for kind in degradations:
         rng = np.random.default_rng(seed)
         if kind == "gaussian":
