@@ -352,7 +352,7 @@ def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
 ) -> None:
     path = graft.train_graft(
         hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "out", 150, lr=5e-3, crop=48), part,
-        init=str(fresh), imitation=1.0, detail_weight=0,
+        init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=0,
     )  # fmt: skip
     learned = log(tmp_path / "out", {"encoder": "features", "decoder": "imitation"}[part])
     assert np.mean(learned[-10:]) < 0.6 * np.mean(learned[:5])
@@ -368,6 +368,36 @@ def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
         else:
             assert np.array_equal(value, before[name]) != name.startswith(part), name
     assert load_weights(path).config == hybrid
+
+
+def test_a_decoder_learns_what_the_encoder_sees(photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
+    graft.train_graft(
+        hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "out", 150, lr=5e-3, crop=48), "decoder",
+        init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=1.0,
+    )  # fmt: skip
+    learned = log(tmp_path / "out", "perceptual")
+    assert np.mean(learned[-10:]) < 0.8 * np.mean(learned[:5])
+
+
+def test_perceptual_error_is_of_the_features_that_see_only_what_counts(photos, grown_teacher, hybrid) -> None:
+    torch.manual_seed(2)
+    seam = graft.find_seam(hybrid, load_weights(grown_teacher).config, "encoder")
+    encoder = restore.build_modules(hybrid)["encoder"].requires_grad_(False)
+    error = graft.PerceptualError(encoder, seam, ImagePool([photos]).images)
+    x = torch.rand(2, 3, 48, 48)
+    everywhere = torch.ones(2, 1, 48, 48)
+    assert float(error(x, x, everywhere)) == 0
+    out = torch.rand(2, 3, 48, 48, requires_grad=True)
+    wanted = (seam.outer(encoder, out) - seam.outer(encoder, x)).abs() / error.spread
+    assert float(error(out, x, everywhere).detach()) == pytest.approx(float(wanted.mean().detach()), rel=1e-5)
+    assert 0.1 < float(error(out, x, everywhere).detach()) < 10  # in units of what features differ by
+
+    counts = everywhere.clone()
+    counts[:, :, :20] = 0
+    error(out, x, counts).backward()
+    reached = out.grad.abs().sum((0, 1, 3)) > 0
+    assert not reached[:20].any() and reached[-16:].all()
+    assert float(error(out, x, torch.zeros_like(counts)).detach()) == 0
 
 
 def test_a_decoder_learns_from_either_encoders_latents(

@@ -648,6 +648,7 @@ def test_round_trip_measures_own_and_exchanged_halves(grey: Path) -> None:
     assert list(result["mean"]) == list(errors)
     for case, error in errors.items():
         assert result["mean"][case]["psnr"] == pytest.approx(-20 * math.log10(error), abs=1e-3)
+        assert result["mean"][case]["features"] == pytest.approx(error, abs=1e-6)
     assert result["mean"]["other's decoder"]["cast"] == pytest.approx(0.11, abs=1e-6)
     table = format_table(result)
     assert "input" not in table

@@ -247,6 +247,9 @@ def distill(
     help="Share of the teacher's answer, beside the picture's own, in what a decoder learns.",
 )
 @_detail_weight(0.05)
+@click.option("--perceptual-weight", type=click.FloatRange(0), default=0.05, show_default=True,
+              help="Weight of the difference that the encoder sees between a decoder's picture and the "
+              "original.")  # fmt: skip
 @click.option("--taught", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               help="Share of a decoder's pictures with the teacher's latents; the others have the own "
               "encoder's.")  # fmt: skip
@@ -261,6 +264,7 @@ def graft(
     part: str,
     imitation: float,
     detail_weight: float,
+    perceptual_weight: float,
     taught: float,
     latents: Path | None,
     features: Path | None,
@@ -283,7 +287,7 @@ def graft(
     path = train_graft(
         zoo.build(model, channels, name), teacher, list(options["data"]), config, part,
         init=options["init"], resume=not options["fresh"], imitation=imitation, detail_weight=detail_weight,
-        taught=taught, latents=latents, features=features,
+        perceptual_weight=perceptual_weight, taught=taught, latents=latents, features=features,
     )  # fmt: skip
     _finish(path)
 

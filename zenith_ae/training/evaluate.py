@@ -15,7 +15,10 @@ Three tasks, whose protocols are part of the numbers:
 
 Outputs are clipped to [0, 1] and compared in float (not rounded to 8 bits), over all three
 channels; the mean is over pictures. A round trip is also measured by what PSNR does not tell:
-``sharpness``, ``cast`` and ``grid`` (`zenith_ae.metrics`). Nothing here needs torch.
+``sharpness``, ``cast`` and ``grid`` (`zenith_ae.metrics`), and by ``features``, the mean absolute
+difference between the latents that one encoder, the other model's if there is one, makes of the
+result and of the original: how far apart they are for somebody who sees features, not pixels.
+Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -117,7 +120,7 @@ def evaluate_model(
     dict
         ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
         ``mean`` (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
-        input_mse and mse, for a round trip sharpness, cast and grid) and ``pictures`` (the same for
+        input_mse and mse, for a round trip sharpness, cast, grid and features) and ``pictures`` (the same for
         each picture, with name, width and height). For a zenith_ae model also ``model`` and
         ``weights``, its hash; for "denoise" also ``seed``.
 
@@ -159,6 +162,7 @@ def evaluate_model(
         entries = [(name, (read,)) for name, read in iter_encoded(source)]
     entries = entries[:limit]
 
+    judge = cast(AutoencoderLike, other or model)
     start = time.perf_counter()
     pictures: list[dict[str, Any]] = []
     skipped: list[str] = []
@@ -179,10 +183,13 @@ def evaluate_model(
             results = _pair(denoise, name, *images)
         else:
             results = _roundtrip(model, other, original)  # type: ignore[arg-type]
+            wanted = judge.encode(original)
         cases: dict[str, dict[str, float]] = {}
         for case, given, out in results:
             result = np.clip(np.asarray(out, np.float32), 0, 1)
             cases[case] = _scores(original, result, None if codec else given)
+            if codec:
+                cases[case]["features"] = float(np.abs(judge.encode(result) - wanted).mean())
             if observe is not None:
                 observe(name, case, original, result, given)
         height, width = original.shape[:2]
@@ -319,7 +326,7 @@ def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, fl
 def format_table(result: dict[str, Any], pictures: bool = False) -> str:
     """The means (and with ``pictures`` each picture's values) as a text table."""
     if result["task"] == "roundtrip":
-        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "cast", "grid")
+        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "features", "cast", "grid")
     else:
         header = ("", "input dB", "dB", "gain", "SSIM", "error 1/")
     rows: list[tuple[str, ...]] = [header]
@@ -346,8 +353,8 @@ def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
         before = scores["input_psnr"]
         less = scores["input_mse"] / scores["mse"] if scores["mse"] else math.inf
         return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity, f"{less:.2f}"
-    return (label, out, similarity,
-            f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}", f"{scores['grid']:.2f}")  # fmt: skip
+    return (label, out, similarity, f"{scores['sharpness']:.2f}", f"{scores['features']:.3f}",
+            f"{scores['cast']:.4f}", f"{scores['grid']:.2f}")  # fmt: skip
 
 
 def to_json(result: dict[str, Any], pictures: bool = True) -> str:

@@ -23,6 +23,7 @@ from zlib import crc32
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
@@ -46,7 +47,7 @@ from .distill import (
 from .restore import build_modules, load_into
 from .trainer import TrainConfig, psnr, to_tensor
 
-__all__ = ["GraftRecipe", "Seam", "SeamFeatures", "find_seam", "train_graft"]
+__all__ = ["GraftRecipe", "PerceptualError", "Seam", "SeamFeatures", "find_seam", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
@@ -223,6 +224,43 @@ def _compute(
     (folder / "index.json").write_text(json.dumps({"stride": seam.stride, "sizes": sizes}))
 
 
+class PerceptualError:
+    """How far apart two pictures are by an encoder's features at its seam.
+
+    Johnson et al. 2016 (arXiv:1603.08155) take a classifier's features. Those of an encoder are at hand,
+    cost little up to the seam, and hold whatever of a picture its latents tell.
+
+    Parameters
+    ----------
+    encoder, seam : the encoder, which stays as it is, and its seam.
+    pictures : (H, W, 3) uint8; what is the spread of each feature is seen in some of them.
+    """
+
+    def __init__(self, encoder: Network, seam: Seam, pictures: Sequence[np.ndarray]) -> None:
+        self.encoder, self.seam = encoder, seam
+        device = next(encoder.parameters()).device
+        found = []
+        for picture in pictures[:: max(1, len(pictures) // 16)]:
+            h, w = (min(n // FACTOR * FACTOR, 256) for n in picture.shape[:2])
+            with torch.no_grad():
+                features = seam.outer(encoder, to_tensor(picture[None, :h, :w], device))
+            found.append(features.float().flatten(2)[0])
+        # Next to a feature that hardly ever changes, rounding would be a large error.
+        self.spread = torch.cat(found, 1).std(1)[:, None, None] + 1e-3
+
+    def __call__(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
+        """Mean absolute error of the features of ``out`` (N, 3, H, W), in units of their spread.
+
+        ``counts`` (N, 1, H, W) is 1 where ``out`` counts; features that see anything else are left out.
+        """
+        with torch.no_grad():
+            wanted = self.seam.outer(self.encoder, x).float()
+        wrong = (self.seam.outer(self.encoder, out).float() - wanted).abs() / self.spread
+        beyond = F.max_pool2d(1 - counts, self.seam.stride)
+        seen = 1 - F.max_pool2d(beyond, 2 * self.seam.margin + 1, 1, self.seam.margin)
+        return (wrong.mean(1, keepdim=True) * seen).sum() / seen.sum().clamp(min=1)
+
+
 @dataclass
 class GraftRecipe:
     """The loss of one step of an encoder's or a decoder's new layers.
@@ -231,7 +269,8 @@ class GraftRecipe:
     hints, as Romero et al. 2015 (arXiv:1412.6550) call them. A decoder's learn the picture and, with the
     share ``imitation``, what the teacher's decoder makes of the same features (mean absolute errors), and
     the amount of fine detail. What new layers make of a crop's border, where they would see beyond it, is
-    left out; borders of pictures are borders, and crops lie there more often than by chance.
+    left out; borders of pictures are borders, and crops lie there more often than by chance. With
+    ``perceptual`` a decoder also learns to make pictures that are alike for the encoder.
     """
 
     pool: ImagePool
@@ -241,6 +280,8 @@ class GraftRecipe:
     config: TrainConfig
     imitation: float = 0.5
     detail_weight: float = 0.05
+    perceptual: PerceptualError | None = None
+    perceptual_weight: float = 0.05
 
     def __post_init__(self) -> None:
         side = self.config.crop // self.seam.stride
@@ -295,6 +336,10 @@ class GraftRecipe:
             detail = lost_detail(out[..., inside, inside], x[..., inside, inside])
             loss = loss + self.detail_weight * detail
             logs["detail"] = float(detail.detach())
+        if self.perceptual:
+            unlike = self.perceptual(out, x, counts)
+            loss = loss + self.perceptual_weight * unlike
+            logs["perceptual"] = float(unlike.detach())
         return loss, logs
 
 
@@ -334,6 +379,7 @@ def train_graft(
     resume: bool = True,
     imitation: float = 0.5,
     detail_weight: float = 0.05,
+    perceptual_weight: float = 0.05,
     taught: float = 1.0,
     latents: Path | None = None,
     features: Path | None = None,
@@ -352,6 +398,7 @@ def train_graft(
         any case.
     imitation : share of the teacher's answer, beside the picture's own, in what a decoder learns.
     detail_weight : weight of the error in the amount of fine detail.
+    perceptual_weight : of a decoder's `PerceptualError`, by the encoder in ``init``.
     taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
         others' are of the encoder in ``init``.
     latents, features : where the teacher's latents (a file) and the features (a folder, about a gigabyte
@@ -398,9 +445,14 @@ def train_graft(
     kept = SeamFeatures.of(everything, seam, network, features or train.out / "features", identity, lessons)
     pool, validation = everything.split(validation=16, seed=0)
     place = {id(picture): i for i, picture in enumerate(everything.images)}
+    perceptual = None
+    if part == "decoder" and perceptual_weight:
+        eye = cast(Network, model["encoder"].to(train.device))
+        perceptual = PerceptualError(eye, find_seam(config, weights.config, "encoder"), pool.images)
     recipe = GraftRecipe(
-        pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight
-    )
+        pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight,
+        perceptual, perceptual_weight,
+    )  # fmt: skip
     reader = None  # of the encoder's latents
     if part == "encoder" and "decoder" in weights.config.parts:
         reader = teacher_part(weights, "decoder").to(train.device)
