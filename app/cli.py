@@ -247,7 +247,7 @@ def encode(**options: Any) -> int:
 @cli.command(context_settings=CONTEXT, short_help="Decode latents to pictures.")
 @common(None, "the picture(s)")
 @writing
-@click.option("--force", is_flag=True, help="Decode latents of another model (of the same latent space).")
+@click.option("--force", is_flag=True, help="Decode latents of another latent space too.")
 def decode(**options: Any) -> int:
     """Decode latents to pictures of exactly the original size.
 
@@ -290,8 +290,10 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
         raise LatentError(f"{source}: made by the model {file.model} ({file.weights}), which does not come "
                           "with zenith-ae; give its weights with --model")  # fmt: skip
     model = session.load(asked or file.model)
-    if model.hash != file.weights and not session.options["force"]:
-        made = f"made by {file.model} ({file.weights}), not by {model.name} ({model.hash})"
+    if not (file.fits(model) or session.options["force"]):
+        made = (
+            f"made by {file.model} ({file.weights}), whose latents {model.name} ({model.hash}) does not read"
+        )
         raise LatentError(f"{source}: {made}; give that model with --model, or --force")
     return model
 

@@ -145,6 +145,7 @@ def latent_facts(file: str) -> dict[str, Any]:
         "kind": "latents",
         "model": latents.model,
         "weights": latents.weights,
+        "space": latents.space,
         "shape": list(latents.latents.shape),
         "width": latents.width,
         "height": latents.height,

@@ -291,7 +291,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
                     f"body: {file.width} x {file.height} pixels exceed the limit of {limits.pixels}"
                 )
             autoencoder: Autoencoder = worker.model(file.model, "autoencoder")
-            if autoencoder.hash != file.weights:
+            if not file.fits(autoencoder):
                 raise ConfigError(f"body: made by other weights of {file.model}")
             result = decoded(autoencoder, file)
             worker.pixels.labels("decode").inc(file.width * file.height)

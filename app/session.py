@@ -295,7 +295,7 @@ def encoded(model: Autoencoder, picture: Picture, tile: Tiles = "auto") -> Laten
     from zenith_ae.latents import LatentFile
 
     z = model.encode(picture, tile)
-    return LatentFile(z, model.name, model.hash, picture.height, picture.width, picture.layout)
+    return LatentFile(z, model.name, model.hash, picture.height, picture.width, picture.layout, model.space)
 
 
 def decoded(model: Autoencoder, file: LatentFile, tile: Tiles = "auto") -> Picture:

@@ -264,7 +264,7 @@ class Workshop:
             raise LatentError(f"{name}: made by the model {latents.model[:60]}, which is not here; decode it "
                               "with `zenith-ae decode --model`")  # fmt: skip
         autoencoder = self.model(latents.model, "autoencoder")
-        if autoencoder.hash != latents.weights:
+        if not latents.fits(autoencoder):
             raise LatentError(f"{name}: made by other weights of {latents.model} than those here; encode the "
                               "picture again, or decode it with `zenith-ae decode --model`")  # fmt: skip
         if len(latents.latents) != 1:

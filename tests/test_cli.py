@@ -540,6 +540,20 @@ def test_latents_of_another_model_are_refused_unless_forced(here, ae, capsys, tm
     assert Image.open("a.decoded.png").size == (9, 6)
 
 
+def test_any_model_of_the_same_latent_space_decodes(here, capsys):
+    for name, teacher in (("one", "t"), ("two", "t"), ("three", "u")):
+        config = build("zenith-taesd-nano", 4, name)
+        metadata = {"teacher_hash": teacher * 16}
+        save_weights(Path(f"{name}.safetensors"), config, random_weights(config).tensors, metadata)
+    picture("a.png")
+    assert run(["encode", "a.png", "--model", "one.safetensors"]) == 0
+    arguments = ["decode", "a.latent.safetensors", "--model"]
+    assert run([*arguments, "two.safetensors"]) == 0
+    capsys.readouterr()
+    assert run([*arguments, "three.safetensors", "--overwrite"]) == 1
+    assert "made by one" in one_line(capsys.readouterr().err)
+
+
 def test_latents_of_a_model_that_is_not_shipped_ask_for_it(here, ae, capsys):
     picture("a.png")
     assert run(["encode", "a.png", *ae]) == 0

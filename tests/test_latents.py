@@ -1,5 +1,6 @@
 import json
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,17 +30,32 @@ def a_file(shape=(1, 4, 3, 5), **changes):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp32", 0), ("fp16", 1e-3)])
 def test_writing_and_reading_keeps_values_and_facts(tmp_path, dtype, tolerance):
-    file = a_file()
+    file = a_file(space="fedcba9876543210")
     path = tmp_path / "a.latent.safetensors"
     write_latents(path, file, dtype)
     again = read_latents(path)
     assert np.allclose(again.latents, file.latents, rtol=tolerance, atol=0)
     assert again.latents.dtype == np.float32
-    for name in ("model", "weights", "height", "width", "mode"):
+    for name in ("model", "weights", "height", "width", "mode", "space"):
         assert getattr(again, name) == getattr(file, name)
     stored = load_file(path)["latents"]  # what any other program sees
     assert stored.dtype == {"fp32": np.float32, "fp16": np.float16}[dtype]
     assert stored.shape == (1, 4, 3, 5)
+
+
+def test_latents_fit_the_model_that_made_them_and_those_of_their_space():
+    def model(hash, space):
+        return SimpleNamespace(hash=hash, space=space)
+
+    old = parse_latents(encode_latents(a_file()))
+    assert old.space == ""
+    assert old.fits(model("0123456789abcdef", "any"))
+    assert not old.fits(model("another", "0123456789abcdef"))
+    assert not old.fits(model("another", ""))
+    new = a_file(space="fedcba9876543210")
+    assert new.fits(model("0123456789abcdef", "another"))
+    assert new.fits(model("another", "fedcba9876543210"))
+    assert not new.fits(model("another", "another"))
 
 
 def test_eight_bits_keep_each_channel_within_half_a_step_and_say_how_to_read_them(tmp_path):

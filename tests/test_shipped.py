@@ -173,6 +173,14 @@ def test_quality_on_cbsd68(shared: Path, name: str, case: str, floor: float) -> 
     assert result["mean"][case]["psnr"] > floor
 
 
+def test_models_of_one_latent_space_say_so(shared: Path) -> None:
+    teacher = load_weights(shared / "teachers" / "taef2_encoder.safetensors")
+    spaces = {name: load_weights(name).space for name in NAMES}
+    same = {name for name, space in spaces.items() if space == teacher.space}
+    assert same == {"zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"}
+    assert len(set(spaces.values())) == len(NAMES) - 2
+
+
 @pytest.mark.parametrize(
     ("name", "reads", "is_read"), [("zenith-taef2", 0.2, -0.45), ("zenith-taef2-lite", 0.05, -0.45)]
 )

@@ -234,6 +234,9 @@ def test_latents_of_other_weights_or_unknown_models_are_refused(shop):
         data = encode_latents(LatentFile(z.repeat(count, 0), model, weights, 13, 21))
         text = message(shop.decode, put_bytes(shop, "x.latent.safetensors", data))
         assert text.startswith("x.latent.safetensors: made by") and "zenith-ae decode" in text
+    space = shop.model("identity", "autoencoder").space
+    data = encode_latents(LatentFile(z, "identity", "0" * 16, 13, 21, "RGB", space))
+    assert shop.decode(put_bytes(shop, "x.latent.safetensors", data)).facts["width"] == 21
     many = LatentFile(z.repeat(2, 0), "identity", shop.model("identity", "autoencoder").hash, 13, 21)
     text = message(shop.decode, put_bytes(shop, "two.safetensors", encode_latents(many)))
     assert text == "two.safetensors: holds 2 pictures; the page decodes one"

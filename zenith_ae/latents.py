@@ -10,6 +10,7 @@ them) are::
     weights         its weight hash, 16 hexadecimal digits
     height, width   size of the picture; decoding crops to it
     mode            layout of the picture: L, LA, RGB, RGBA or CMYK
+    space           identifies the latent space; files of the first versions have none
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,13 @@ _FLOATS = {"fp16": np.float16, "fp32": np.float32}
 DTYPES = ("fp16", "fp32", "uint8")
 
 
+class Reader(Protocol):
+    """What tells whether a model can decode latents; `zenith_ae.Autoencoder` is one."""
+
+    hash: str
+    space: str
+
+
 @dataclass(frozen=True)
 class LatentFile:
     """Latents of one picture (or of several of one size).
@@ -55,6 +64,7 @@ class LatentFile:
     model, weights : name and weight hash of the model that made them.
     height, width : size of the picture.
     mode : its layout ("L", "LA", "RGB", "RGBA", "CMYK"); alpha itself is not stored.
+    space : identifies the latent space, "" where the file does not tell.
     """
 
     latents: NDArray[np.float32]
@@ -63,6 +73,11 @@ class LatentFile:
     height: int
     width: int
     mode: str = "RGB"
+    space: str = ""
+
+    def fits(self, model: Reader) -> bool:
+        """Whether ``model`` made the latents, or another one of their space."""
+        return self.weights == model.hash or (self.space != "" and self.space == model.space)
 
 
 def check_latents(
@@ -154,6 +169,8 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
         "width": str(file.width),
         "mode": file.mode,
     }
+    if file.space:
+        metadata["space"] = file.space
     return save({name: np.ascontiguousarray(t) for name, t in tensors.items()}, metadata)
 
 
@@ -200,7 +217,7 @@ def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
     if mode not in _LAYOUTS or height < 1 or width < 1:
         raise LatentError(f"{name}: damaged latent file (a {width} x {height} picture of mode {mode!r}); "
                           "encode the picture again")  # fmt: skip
-    return LatentFile(latents, model, weights, height, width, mode)
+    return LatentFile(latents, model, weights, height, width, mode, metadata.get("space", ""))
 
 
 def latent_metadata(data: bytes) -> dict[str, str] | None:

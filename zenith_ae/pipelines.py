@@ -97,6 +97,8 @@ class _Pipeline:
         self.config: ModelConfig = weights.config
         #: 16 hexadecimal digits that identify config and weights.
         self.hash: str = weights.hash
+        #: The same for models that read each other's latents (`zenith_ae.weights.Weights.space`).
+        self.space: str = weights.space
         self.engine: Engine = create(weights, device=device, dtype=dtype, threads=threads)
 
     @property
@@ -118,6 +120,7 @@ class Autoencoder(_Pipeline):
     ----------
     config : `ModelConfig`, with ``latent_channels`` and ``factor`` (pixels per latent along an axis).
     hash : identifies the weights; latent files carry it.
+    space : identifies the latent space; latent files carry it, and any model of the same space reads them.
     engine : the `Engine` that runs the networks.
     """
 

@@ -85,6 +85,14 @@ class Weights:
             digest.update(self.tensors[name].tobytes())
         return digest.hexdigest()[:16]
 
+    @property
+    def space(self) -> str:
+        """Identifies the latent space: models that have it in common read each other's latents.
+
+        That of a student is its teacher's hash, that of any other model its own.
+        """
+        return self.metadata.get("teacher_hash") or self.hash
+
     def part(self, part: str) -> dict[str, NDArray[np.float32]]:
         """The tensors of one part, named ``{layer index}.{parameter}`` as in its torch module."""
         prefix = part + "."
