@@ -291,10 +291,8 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
                           "with zenith-ae; give its weights with --model")  # fmt: skip
     model = session.load(asked or file.model)
     if not (file.fits(model) or session.options["force"]):
-        made = (
-            f"made by {file.model} ({file.weights}), whose latents {model.name} ({model.hash}) does not read"
-        )
-        raise LatentError(f"{source}: {made}; give that model with --model, or --force")
+        made = f"made by {file.model} ({file.weights}); {model.name} ({model.hash}) does not read them"
+        raise LatentError(f"{source}: {made}: give that model with --model, or --force")
     return model
 
 
