@@ -100,7 +100,8 @@ sigma_option = click.option(
 
 passes_option = click.option(
     "--passes", type=click.Choice(["1", "2", "4", "8"]), default="1", show_default=True,
-    help="Take the mean over the picture turned this many ways: cleaner, and as many times slower.",
+    help="Take the mean over the picture turned and mirrored this many ways: nearer to the original, and "
+    "as many times slower.",
 )  # fmt: skip
 
 

@@ -59,7 +59,9 @@ class _Worker:
             ["operation"],
             registry=registry,
         )
-        self.pixels = Counter("zenith_pixels", "Pixels worked on.", ["operation"], registry=registry)
+        self.pixels = Counter(
+            "zenith_pixels", "Pixels worked on, once for each pass.", ["operation"], registry=registry
+        )
         in_progress = Gauge("zenith_in_progress", "Requests working or waiting.", registry=registry)
         in_progress.set_function(lambda: self.waiting)
 
@@ -238,7 +240,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         luma: Share = 1.0,
         chroma: Share = 1.0,
         grain: Share = 0.0,
-        passes: Literal["1", "2", "4", "8"] = "1",
+        passes: Literal["1", "2", "4", "8"] = "1",  # a query is text, which a Literal of numbers refuses
         format: Format = None,
         quality: Quality = None,
         strip: bool = False,
@@ -251,8 +253,12 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             noisy = picture(data)
             settings: dict[str, Any] = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
             settings["passes"] = int(passes)
+            if noisy.width * noisy.height * int(passes) > limits.pixels:
+                size = f"{noisy.width} x {noisy.height}"
+                raise ConfigError(f"body: {passes} passes over {size} pixels exceed the limit of "
+                                  f"{limits.pixels}; ask for fewer")  # fmt: skip
             result, mean = denoised(denoiser, noisy, "auto" if level is None else level, settings)
-            worker.pixels.labels("denoise").inc(noisy.width * noisy.height)
+            worker.pixels.labels("denoise").inc(noisy.width * noisy.height * int(passes))
             return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
 
         return await worker.run("denoise", request, work)

@@ -22,6 +22,7 @@ import gradio as gr
 from zenith_ae import __version__
 from zenith_ae.images import READABLE_SUFFIXES
 from zenith_ae.latents import DTYPES
+from zenith_ae.pipelines import PASSES
 
 from .web_jobs import BatchState, Result, Workshop, shipped_models
 
@@ -250,14 +251,14 @@ def _noise_controls() -> list[Any]:
         chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour noise", info="Its share of the strength.")
         grain = gr.Slider(0, 1, 0, step=0.05, label="Keep fine grain", info="A little looks like film.")
         passes = gr.Radio(
-            [1, 2, 4, 8], value=1, label="Passes", info="The mean of several is cleaner, but takes longer."
+            list(PASSES), value=1, label="Passes", info="The mean of several is cleaner, but takes longer."
         )
     auto.change(lambda on: gr.Slider(visible=not on), auto, level, show_progress="hidden", **PRIVATE)
     return [model, auto, level, strength, luma, chroma, grain, passes]
 
 
 def _settings(strength: float, luma: float, chroma: float, grain: float, passes: int) -> dict[str, Any]:
-    return {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain, "passes": int(passes)}
+    return {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain, "passes": passes}
 
 
 # ---- Denoise ----------------------------------------------------------------------------------------
@@ -604,7 +605,7 @@ def _endpoints(workshop: Workshop) -> None:
             gr.Number(value, minimum=0, maximum=1, label=f"{name}, 0 to 1")
             for name, value in (("strength", 1), ("luma", 1), ("chroma", 1), ("grain", 0))
         ]
-        settings.append(gr.Radio([1, 2, 4, 8], value=1, label="passes"))
+        settings.append(gr.Radio(list(PASSES), value=1, label="passes"))
         dtype = gr.Radio(list(DTYPES), value="fp16", label="number format of the latents")
         file, facts = gr.File(label="result"), gr.JSON(label="facts")
         second = gr.File(label="latents")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import zenith_ae
+from zenith_ae.pipelines import PASSES
 from zenith_ae.training.evaluate import evaluate_model, format_table
 from zenith_ae.weights import available_weights
 
@@ -24,6 +25,10 @@ SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[2] / "share
 CBSD68 = SHARED / "data" / "eval_cbsd68.tar"
 POLYU = SHARED / "data" / "eval_polyu100.tar"
 TEACHER = SHARED / "teachers" / "taef2_encoder.safetensors"
+
+
+def several(passes: int) -> str:
+    return f", {passes} passes" if passes > 1 else ""
 
 
 def main() -> None:
@@ -50,18 +55,19 @@ def main() -> None:
     for name in options.models or sorted(available_weights()):
         model = zenith_ae.load(name)
         if "deblur" in name:
-            measure(f"{name}: CBSD68, blurred, and as it is", model, CBSD68, degradations=("box", "none"))
+            for passes in PASSES:
+                title = f"{name}: CBSD68, blurred, and as it is{several(passes)}"
+                measure(title, model, CBSD68, degradations=("box", "none"), passes=passes)
         elif isinstance(model, zenith_ae.Denoiser):
-            measure(f"{name}: CBSD68, Gaussian noise", model, CBSD68)
-            for passes in (4, 8):
-                measure(f"{name}: CBSD68, Gaussian noise, {passes} passes", model, CBSD68, passes=passes)
+            for passes in PASSES:
+                title = f"{name}: CBSD68, Gaussian noise{several(passes)}"
+                measure(title, model, CBSD68, passes=passes)
             harm = {"sigmas": (76.5,), "degradations": ("gaussian", "shot", "none")}
             measure(f"{name}: CBSD68, heavy noise, shot noise, and as it is", model, CBSD68, **harm)
             measure(f"{name}: CBSD68 in grey, sigma 25", model, CBSD68, sigmas=(25,), grey=True)
             for passes in (1, 4):
-                measure(
-                    f"{name}: PolyU, real camera noise, auto, passes: {passes}", model, POLYU, passes=passes
-                )
+                title = f"{name}: PolyU, real camera noise, auto{several(passes)}"
+                measure(title, model, POLYU, passes=passes)
         else:
             same_space = (
                 teacher is not None and teacher.config.latent_channels == model.config.latent_channels

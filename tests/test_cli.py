@@ -853,6 +853,16 @@ def test_a_share_that_is_no_number_is_wrong_usage(here, dn, option, capsys):
     assert "not a finite number" in capsys.readouterr().err
 
 
+def test_every_command_with_passes_has_those_of_the_library():
+    from zenith_ae.app import cli
+    from zenith_ae.pipelines import PASSES
+    from zenith_ae.training.cli import evaluate
+
+    for command in (cli.denoise, cli.deblur, cli.watch, evaluate):
+        (option,) = (p for p in command.params if p.name == "passes")
+        assert tuple(option.type.choices) == tuple(map(str, PASSES))
+
+
 @pytest.mark.parametrize("command", ["denoise", "deblur"])
 def test_passes_reach_the_model(here, command, capsys):
     noisy = np.random.default_rng(0).integers(0, 256, (30, 43, 3), np.uint8)

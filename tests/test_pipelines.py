@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
 import zenith_ae
-from zenith_ae.batches import as_batch, from_rgb, to_rgb
+from zenith_ae.batches import as_batch, from_rgb, orient, to_rgb, unorient
 from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError
 from zenith_ae.images import Picture, read_picture
 from zenith_ae.models.zoo import build
@@ -276,7 +276,7 @@ def test_brightness_colour_and_grain_are_removed_apart():
     assert abs((kept[4:-4, 4:-4] * checkers).mean()) < 1e-4 < brightness.std()
 
 
-def test_passes_are_the_mean_over_orientations_of_the_picture(tmp_path):
+def test_passes_are_the_mean_over_orientations_of_the_picture():
     """Against numpy's own turns and mirrors, on sizes that are no multiple of anything."""
     dn = zenith_ae.load("zenith-denoise", threads=1, dtype="float32")
     rng = np.random.default_rng(4)
@@ -298,15 +298,43 @@ def test_passes_are_the_mean_over_orientations_of_the_picture(tmp_path):
         np.testing.assert_allclose(result, np.mean(expected, axis=0), atol=2e-6)
 
 
-@pytest.mark.parametrize("layout", [(9, 14), (9, 14, 2), (9, 14, 4), (2, 9, 14, 3)])
-def test_passes_of_any_layout_and_depth(dn, layout):
-    """The network of this test adds its plane, so every orientation gives the same."""
-    for dtype in (np.uint8, np.uint16):
-        picture = noise(layout, dtype) // 2
-        assert np.array_equal(dn(picture, sigma=10, passes=8), dn(picture, sigma=10))
+@pytest.mark.parametrize("layout", ["L", "LA", "RGB", "RGBA"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_passes_of_batches_with_alpha_and_maps_in_tiles(layout, dtype):
+    dn = zenith_ae.load("zenith-denoise", threads=1, dtype="float32")
+    batch = noise((2, 37, 52, len(layout)), dtype)
+    levels = np.random.default_rng(1).uniform(5, 40, (2, 37, 52))
+    result = dn.clean(batch, layout, levels, passes=4, tile=32)
+    assert result.dtype == dtype and result.shape == batch.shape
+    peak = np.iinfo(dtype).max
+    turned = [
+        np.rot90(dn.clean(np.rot90(batch, k, (1, 2)), layout, np.rot90(levels, k, (1, 2))), -k, (1, 2))
+        for k in range(4)
+    ]
+    # Each of the four is clipped and rounded, which their mean is not before the end.
+    inside = np.all([(t > 0) & (t < peak) for t in turned], axis=0)
+    expected = np.mean(turned, axis=0, dtype=np.float64)
+    assert inside.mean() > 0.3
+    assert np.abs(result - expected)[inside].max() <= 1.01
+    if layout.endswith("A"):
+        assert np.array_equal(result[..., -1], batch[..., -1])
 
 
-@pytest.mark.parametrize("passes", [0, 3, -1, 16])
+def test_passes_of_inks(dn):
+    """The network of this test adds its plane: inks lose it, whatever the orientation."""
+    inks = np.full((1, 9, 14, 4), 100, np.uint8)
+    assert np.array_equal(dn.clean(inks, "CMYK", 10, passes=8), dn.clean(inks, "CMYK", 10))
+
+
+def test_turning_back_undoes_each_orientation():
+    pictures = noise((2, 5, 7, 3))
+    for which in range(8):
+        turned = orient(pictures, which)
+        assert turned.shape == ((2, 7, 5, 3) if which & 4 else (2, 5, 7, 3))
+        assert np.array_equal(unorient(turned, which), pictures)
+
+
+@pytest.mark.parametrize("passes", [0, 3, -1, 16, 2.0, True, "4", None])
 def test_there_are_1_2_4_or_8_passes(dn, passes):
     with pytest.raises(ValueError, match="passes must be one of 1, 2, 4, 8"):
         dn(np.zeros((8, 8, 3), np.uint8), sigma=10, passes=passes)

@@ -98,6 +98,7 @@ def test_encode_and_decode_restore_the_size(client):
         ("/denoise?sigma=nan", png(noisy()), 400, "sigma"),
         ("/denoise?strength=2", png(noisy()), 422, "strength"),
         ("/denoise?passes=3", png(noisy()), 422, "passes"),
+        ("/denoise?passes=8", png(noisy(120, 130)), 400, "8 passes over 130 x 120 pixels exceed the limit"),
         ("/denoise?format=exe", png(noisy()), 422, "format"),
         ("/denoise?format=jpg", png(noisy(mode="RGBA")), 400, "transparency"),
         ("/denoise", b"x" * (10**6 + 1), 413, "exceeds the limit"),

@@ -15,10 +15,9 @@ Three tasks, whose protocols are part of the numbers:
 
 Outputs are clipped to [0, 1] and compared in float (not rounded to 8 bits), over all three
 channels; the mean is over pictures. A round trip is also measured by what PSNR does not tell:
-``sharpness``, ``cast`` and ``grid`` (`zenith_ae.metrics`), and by ``features``, the mean absolute
-difference between the latents that one encoder, the other model's if there is one, makes of the
-result and of the original: how far apart they are for somebody who sees features, not pixels.
-Nothing here needs torch.
+``sharpness``, ``cast`` and ``grid`` (`zenith_ae.metrics`), and beside another model by ``latents``,
+the mean absolute difference between what that model's encoder makes of the result and of the
+original: how unlike they are in what an encoder keeps. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -120,9 +119,9 @@ def evaluate_model(
     dict
         ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
         ``mean`` (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
-        input_mse and mse, for a round trip sharpness, cast, grid and features) and ``pictures`` (the same for
-        each picture, with name, width and height). For a zenith_ae model also ``model`` and
-        ``weights``, its hash; for "denoise" also ``seed``.
+        input_mse and mse, for a round trip sharpness, cast, grid and, with ``other``, latents) and
+        ``pictures`` (the same for each picture, with name, width and height). For a zenith_ae model also ``model`` and
+        ``weights``, its hash; for a denoiser ``passes``, for "denoise" also ``seed``.
 
     Raises
     ------
@@ -162,7 +161,6 @@ def evaluate_model(
         entries = [(name, (read,)) for name, read in iter_encoded(source)]
     entries = entries[:limit]
 
-    judge = cast(AutoencoderLike, other or model)
     start = time.perf_counter()
     pictures: list[dict[str, Any]] = []
     skipped: list[str] = []
@@ -182,14 +180,14 @@ def evaluate_model(
         elif task == "pairs":
             results = _pair(denoise, name, *images)
         else:
-            results = _roundtrip(model, other, original)  # type: ignore[arg-type]
-            wanted = judge.encode(original)
+            theirs = None if other is None else other.encode(original)
+            results = _roundtrip(model, other, original, theirs)  # type: ignore[arg-type]
         cases: dict[str, dict[str, float]] = {}
         for case, given, out in results:
             result = np.clip(np.asarray(out, np.float32), 0, 1)
             cases[case] = _scores(original, result, None if codec else given)
-            if codec:
-                cases[case]["features"] = float(np.abs(judge.encode(result) - wanted).mean())
+            if other is not None:
+                cases[case]["latents"] = float(np.abs(other.encode(result) - theirs).mean())
             if observe is not None:
                 observe(name, case, original, result, given)
         height, width = original.shape[:2]
@@ -206,6 +204,8 @@ def evaluate_model(
         "mean": _mean([picture["cases"] for picture in pictures]),
         "pictures": pictures,
     }
+    if not codec:
+        report["passes"] = passes
     if task == "denoise":
         report["seed"] = seed
     if hasattr(model, "config"):
@@ -300,7 +300,7 @@ def _pair(model: DenoiserLike, name: str, noisy: Floats, clean: Floats) -> Resul
     yield "auto", noisy, model(noisy, "auto")
 
 
-def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Floats) -> Results:
+def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Floats, theirs: Any) -> Results:
     size = (image.shape[0], image.shape[1])
 
     def decode(by: AutoencoderLike, latents: Any) -> Floats:
@@ -310,9 +310,8 @@ def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Flo
     yield "round trip", image, decode(model, latents)
     if other is not None:
         yield "other's decoder", image, decode(other, latents)
-        latents = other.encode(image)
-        yield "other's encoder", image, decode(model, latents)
-        yield "other's round trip", image, decode(other, latents)
+        yield "other's encoder", image, decode(model, theirs)
+        yield "other's round trip", image, decode(other, theirs)
 
 
 def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
@@ -326,7 +325,9 @@ def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, fl
 def format_table(result: dict[str, Any], pictures: bool = False) -> str:
     """The means (and with ``pictures`` each picture's values) as a text table."""
     if result["task"] == "roundtrip":
-        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "features", "cast", "grid")
+        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "cast", "grid")
+        if any("latents" in scores for scores in result["mean"].values()):
+            header = (*header, "latents")
     else:
         header = ("", "input dB", "dB", "gain", "SSIM", "error 1/")
     rows: list[tuple[str, ...]] = [header]
@@ -353,8 +354,9 @@ def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
         before = scores["input_psnr"]
         less = scores["input_mse"] / scores["mse"] if scores["mse"] else math.inf
         return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity, f"{less:.2f}"
-    return (label, out, similarity, f"{scores['sharpness']:.2f}", f"{scores['features']:.3f}",
-            f"{scores['cast']:.4f}", f"{scores['grid']:.2f}")  # fmt: skip
+    latents = (f"{scores['latents']:.3f}",) if "latents" in scores else ()
+    return (label, out, similarity, f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}",
+            f"{scores['grid']:.2f}", *latents)  # fmt: skip
 
 
 def to_json(result: dict[str, Any], pictures: bool = True) -> str:

@@ -3,7 +3,8 @@
 The encoder of a hybrid ends in its teacher's layers, and its decoder begins with them
 (`zenith_ae.models.zoo.zenith_taesd`). These are kept, and what the teacher's other layers give them, or
 are given by them, is computed once for whole pictures and kept on disk. A step then costs only the new
-layers, and has as many targets as there are numbers at the seam.
+layers (and for a decoder's perceptual error the encoder's), and has as many targets as there are numbers
+at the seam.
 """
 
 from __future__ import annotations
@@ -16,19 +17,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..models.modules import Network
-from ..models.spec import ModelConfig, is_global, out_scale, required_input
+from ..models.spec import ModelConfig
 from ..weights import load_weights
 from .data import ImagePool
 from .distill import (
@@ -45,81 +44,13 @@ from .distill import (
     train_student,
 )
 from .restore import build_modules, load_into
+from .seam import PerceptualError, Seam, find_seam, spread_of
 from .trainer import TrainConfig, psnr, to_tensor
 
-__all__ = ["GraftRecipe", "PerceptualError", "Seam", "SeamFeatures", "find_seam", "train_graft"]
+__all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
-
-
-@dataclass(frozen=True)
-class Seam:
-    """Where the ``shared`` layers of a part meet its own, which stand for those of the teacher's.
-
-    There is one feature for ``stride`` x ``stride`` pixels. ``margin`` features about a crop's border the
-    new layers see beyond the crop.
-    """
-
-    part: str
-    shared: int
-    stride: int
-    margin: int
-
-    @property
-    def kept(self) -> slice:
-        """Which layers of the part are shared."""
-        return slice(-self.shared, None) if self.part == "encoder" else slice(0, self.shared)
-
-    @property
-    def own(self) -> slice:
-        """Which are not."""
-        return slice(0, -self.shared) if self.part == "encoder" else slice(self.shared, None)
-
-    def inner(self, network: Network, x: Tensor) -> Tensor:
-        """The shared layers."""
-        return network(x, self.kept.start, self.kept.stop)
-
-    def outer(self, network: Network, x: Tensor) -> Tensor:
-        """All other layers."""
-        return network(x, self.own.start, self.own.stop)
-
-
-def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
-    """The seam between the layers at the inner end that both have, and the rest.
-
-    A layer that changes the resolution right there is left to the rest: there are fewer features beyond it.
-
-    Raises
-    ------
-    ConfigError
-        If there are no such layers, or the rest does not fit between them and the picture.
-    """
-    mine, theirs = config.parts[part], teacher.parts[part]
-    order = -1 if part == "encoder" else 1
-    pairs = zip(mine[::order], theirs[::order], strict=False)
-    alike = [layer for layer, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-    while alike and alike[-1].scale != 1:
-        alike.pop()
-    shared = len(alike)
-    own, replaced = (
-        layers[: len(layers) - shared] if part == "encoder" else layers[shared:] for layers in (mine, theirs)
-    )
-    hybrid = own and any(layer.params() for layer in alike) and out_scale(own) == out_scale(replaced)
-    if not hybrid or any(map(is_global, own)):
-        raise ConfigError(
-            f"the {part} of {config.name} is no hybrid of {teacher.name}'s: use `train distill`"
-        )
-    scale = out_scale(own)
-    if part == "encoder":
-        stride = int(1 / scale)
-        first, last = required_input(own, 0, 1)  # pixels
-        margin = -(-max(-first, last - stride) // stride)
-    else:
-        stride = int(scale)
-        first, last = required_input(own, 0, stride)  # features
-        margin = max(-first, last - 1)
-    return Seam(part, shared, stride, margin)
 
 
 class SeamFeatures:
@@ -224,43 +155,6 @@ def _compute(
     (folder / "index.json").write_text(json.dumps({"stride": seam.stride, "sizes": sizes}))
 
 
-class PerceptualError:
-    """How far apart two pictures are by an encoder's features at its seam.
-
-    Johnson et al. 2016 (arXiv:1603.08155) take a classifier's features. Those of an encoder are at hand,
-    cost little up to the seam, and hold whatever of a picture its latents tell.
-
-    Parameters
-    ----------
-    encoder, seam : the encoder, which stays as it is, and its seam.
-    pictures : (H, W, 3) uint8; what is the spread of each feature is seen in some of them.
-    """
-
-    def __init__(self, encoder: Network, seam: Seam, pictures: Sequence[np.ndarray]) -> None:
-        self.encoder, self.seam = encoder, seam
-        device = next(encoder.parameters()).device
-        found = []
-        for picture in pictures[:: max(1, len(pictures) // 16)]:
-            h, w = (min(n // FACTOR * FACTOR, 256) for n in picture.shape[:2])
-            with torch.no_grad():
-                features = seam.outer(encoder, to_tensor(picture[None, :h, :w], device))
-            found.append(features.float().flatten(2)[0])
-        # Next to a feature that hardly ever changes, rounding would be a large error.
-        self.spread = torch.cat(found, 1).std(1)[:, None, None] + 1e-3
-
-    def __call__(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
-        """Mean absolute error of the features of ``out`` (N, 3, H, W), in units of their spread.
-
-        ``counts`` (N, 1, H, W) is 1 where ``out`` counts; features that see anything else are left out.
-        """
-        with torch.no_grad():
-            wanted = self.seam.outer(self.encoder, x).float()
-        wrong = (self.seam.outer(self.encoder, out).float() - wanted).abs() / self.spread
-        beyond = F.max_pool2d(1 - counts, self.seam.stride)
-        seen = 1 - F.max_pool2d(beyond, 2 * self.seam.margin + 1, 1, self.seam.margin)
-        return (wrong.mean(1, keepdim=True) * seen).sum() / seen.sum().clamp(min=1)
-
-
 @dataclass
 class GraftRecipe:
     """The loss of one step of an encoder's or a decoder's new layers.
@@ -270,7 +164,7 @@ class GraftRecipe:
     share ``imitation``, what the teacher's decoder makes of the same features (mean absolute errors), and
     the amount of fine detail. What new layers make of a crop's border, where they would see beyond it, is
     left out; borders of pictures are borders, and crops lie there more often than by chance. With
-    ``perceptual`` a decoder also learns to make pictures that are alike for the encoder.
+    ``perceptual`` a decoder also learns to make pictures that the encoder sees as the originals.
     """
 
     pool: ImagePool
@@ -281,7 +175,6 @@ class GraftRecipe:
     imitation: float = 0.5
     detail_weight: float = 0.05
     perceptual: PerceptualError | None = None
-    perceptual_weight: float = 0.05
 
     def __post_init__(self) -> None:
         side = self.config.crop // self.seam.stride
@@ -292,9 +185,8 @@ class GraftRecipe:
         self._share = areas / areas.sum()
         if self.seam.part == "encoder":
             some = self.chosen[:: max(1, len(self.chosen) // 16)]
-            sample = np.concatenate([self.features[i][::4, ::4].reshape(-1, self.features[i].shape[2])
-                                     for i in some])  # fmt: skip
-            self.spread = sample.astype(np.float32).std(0) + 1e-6
+            maps = [torch.tensor(self.features[i][::4, ::4]).permute(2, 0, 1)[None] for i in some]
+            self.spread = spread_of(maps)
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Pictures, features, (for a decoder) the teacher's answers, and what of the output counts."""
@@ -324,8 +216,8 @@ class GraftRecipe:
             return (wrong * counts).sum() / counts.sum()
 
         if self.seam.part == "encoder":
-            spread = torch.from_numpy(self.spread).to(x.device)[:, None, None]
-            found = error(self.seam.outer(cast(Network, model["encoder"]), x).float(), features, spread)
+            own = self.seam.outer(cast(Network, model["encoder"]), x).float()
+            found = error(own, features, self.spread.to(x.device))
             return found, {"features": float(found.detach())}
         out = self.seam.outer(cast(Network, model["decoder"]), features).float()
         picture, answer = error(out, x), error(out, answers[0])
@@ -336,14 +228,20 @@ class GraftRecipe:
             detail = lost_detail(out[..., inside, inside], x[..., inside, inside])
             loss = loss + self.detail_weight * detail
             logs["detail"] = float(detail.detach())
-        if self.perceptual:
+        if self.perceptual is not None:
             unlike = self.perceptual(out, x, counts)
-            loss = loss + self.perceptual_weight * unlike
+            loss = loss + self.perceptual.weight * unlike
             logs["perceptual"] = float(unlike.detach())
         return loss, logs
 
 
-def _validate(pool: ImagePool, latents: Sequence[np.ndarray], part: str, teacher: Network | None) -> Any:
+def _validate(
+    pool: ImagePool,
+    latents: Sequence[np.ndarray],
+    part: str,
+    teacher: Network | None,
+    perceptual: PerceptualError | None,
+) -> Any:
     """Whole pictures: latents beside the teacher's and what its decoder makes of them, or own pictures."""
 
     def evaluate(model: nn.Module) -> dict[str, float]:
@@ -362,6 +260,8 @@ def _validate(pool: ImagePool, latents: Sequence[np.ndarray], part: str, teacher
             else:
                 out = model["decoder"](z).float().clamp(0, 1)
                 values = {"psnr_teacher_latents": psnr(out, x), "sharpness": crispness(out, x)}
+                if perceptual is not None:
+                    values["perceptual"] = float(perceptual(out, x, torch.ones_like(x[:, :1])))
             for name, value in values.items():
                 scores.setdefault(name, []).append(value)
         return {name: float(np.nanmean(values)) for name, values in scores.items()}
@@ -409,7 +309,8 @@ def train_graft(
     WeightsError
         If the teacher lacks a part that is needed, or has another number of latent channels.
     ConfigError
-        If the part is no hybrid of the teacher's, crops are too small, or a decoder has no ``init``.
+        If the part is no hybrid of the teacher's, crops are too small, or a decoder has no ``init`` or,
+        for the perceptual error, none with its encoder.
     ImageError
         If no picture is as large as a crop.
     """
@@ -418,6 +319,12 @@ def train_graft(
     seam = find_seam(config, weights.config, part)
     if part == "decoder" and not init:
         raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
+    eye = None
+    if part == "decoder" and perceptual_weight:
+        eye = find_seam(config, weights.config, "encoder")
+        if load_weights(str(init)).config.parts.get("encoder") != config.parts["encoder"]:
+            raise ConfigError(f"{init}: has no encoder of a {config.name}, which the perceptual error needs: "
+                              "give the result of --part encoder, or --perceptual-weight 0")  # fmt: skip
     least = FACTOR * -(-(2 * seam.margin * seam.stride + LEAST_INSIDE) // FACTOR)
     if train.crop < least:
         raise ConfigError(f"{config.name} needs crops of {least} pixels or more, got {train.crop}")
@@ -446,17 +353,18 @@ def train_graft(
     pool, validation = everything.split(validation=16, seed=0)
     place = {id(picture): i for i, picture in enumerate(everything.images)}
     perceptual = None
-    if part == "decoder" and perceptual_weight:
-        eye = cast(Network, model["encoder"].to(train.device))
-        perceptual = PerceptualError(eye, find_seam(config, weights.config, "encoder"), pool.images)
+    if eye is not None:
+        encoder = cast(Network, model["encoder"].to(train.device))
+        perceptual = PerceptualError(encoder, eye, pool.images, perceptual_weight)
     recipe = GraftRecipe(
         pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight,
-        perceptual, perceptual_weight,
+        perceptual,
     )  # fmt: skip
     reader = None  # of the encoder's latents
     if part == "encoder" and "decoder" in weights.config.parts:
         reader = teacher_part(weights, "decoder").to(train.device)
-    evaluate = _validate(validation, [z[place[id(p)]] for p in validation.images], part, reader)
+    wanted = [z[place[id(p)]] for p in validation.images]
+    evaluate = _validate(validation, wanted, part, reader, perceptual)
     return train_student(config, weights, model, recipe, train, evaluate, resume)
 
 

@@ -1,0 +1,140 @@
+"""Where the layers that a hybrid shares with its teacher meet its own, and what an encoder sees there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import ConfigError
+from ..models.modules import Network
+from ..models.spec import ModelConfig, is_global, out_scale, required_input
+from .distill import FACTOR
+from .trainer import to_tensor
+
+__all__ = ["PerceptualError", "Seam", "find_seam", "spread_of"]
+
+SIDE = 256  # pixels of the pieces in which the spread of features is measured
+
+
+@dataclass(frozen=True)
+class Seam:
+    """Where the ``shared`` layers of a part meet its own, which stand for those of the teacher's.
+
+    There is one feature for ``stride`` x ``stride`` pixels. ``margin`` features about a crop's border the
+    new layers see beyond the crop.
+    """
+
+    part: str
+    shared: int
+    stride: int
+    margin: int
+
+    @property
+    def kept(self) -> slice:
+        """Which layers of the part are shared."""
+        return slice(-self.shared, None) if self.part == "encoder" else slice(0, self.shared)
+
+    @property
+    def own(self) -> slice:
+        """Which are not."""
+        return slice(0, -self.shared) if self.part == "encoder" else slice(self.shared, None)
+
+    def inner(self, network: Network, x: Tensor) -> Tensor:
+        """The shared layers."""
+        return network(x, self.kept.start, self.kept.stop)
+
+    def outer(self, network: Network, x: Tensor) -> Tensor:
+        """All other layers."""
+        return network(x, self.own.start, self.own.stop)
+
+
+def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
+    """The seam between the layers at the inner end that both have, and the rest.
+
+    A layer that changes the resolution right there is left to the rest: there are fewer features beyond it.
+
+    Raises
+    ------
+    ConfigError
+        If there are no such layers, or the rest does not fit between them and the picture.
+    """
+    mine, theirs = config.parts[part], teacher.parts[part]
+    order = -1 if part == "encoder" else 1
+    pairs = zip(mine[::order], theirs[::order], strict=False)
+    alike = [layer for layer, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    while alike and alike[-1].scale != 1:
+        alike.pop()
+    shared = len(alike)
+    own, replaced = (
+        layers[: len(layers) - shared] if part == "encoder" else layers[shared:] for layers in (mine, theirs)
+    )
+    hybrid = own and any(layer.params() for layer in alike) and out_scale(own) == out_scale(replaced)
+    if not hybrid or any(map(is_global, own)):
+        raise ConfigError(
+            f"the {part} of {config.name} is no hybrid of {teacher.name}'s: use `train distill`"
+        )
+    scale = out_scale(own)
+    if part == "encoder":
+        stride = int(1 / scale)
+        first, last = required_input(own, 0, 1)  # pixels
+        margin = -(-max(-first, last - stride) // stride)
+    else:
+        stride = int(scale)
+        first, last = required_input(own, 0, stride)  # features
+        margin = max(-first, last - 1)
+    return Seam(part, shared, stride, margin)
+
+
+def spread_of(features: Sequence[Tensor]) -> Tensor:
+    """The standard deviation of each feature (C, 1, 1) over maps (1, C, h, w).
+
+    Next to a feature that hardly ever changes rounding would be a large error, so there is a floor.
+    """
+    return torch.cat([f.float().flatten(2)[0] for f in features], 1).std(1)[:, None, None] + 1e-3
+
+
+class PerceptualError:
+    """How far apart two pictures are by an encoder's features at its seam.
+
+    Johnson et al. 2016 (arXiv:1603.08155) take a classifier's features. Those of an encoder are at hand,
+    cost little up to the seam, and hold whatever of a picture its latents tell.
+
+    Parameters
+    ----------
+    encoder, seam : the encoder, which stays as it is, and its seam.
+    pictures : (H, W, 3) uint8; the spread of each feature is that in a few of them.
+    weight : what the error counts in a loss.
+    """
+
+    def __init__(self, encoder: Network, seam: Seam, pictures: Sequence[np.ndarray], weight: float) -> None:
+        self.encoder, self.seam, self.weight = encoder, seam, weight
+        device = next(encoder.parameters()).device
+        found = []
+        for picture in pictures[:: max(1, len(pictures) // 16)]:
+            h, w = (min(n // FACTOR * FACTOR, SIDE) for n in picture.shape[:2])
+            with torch.no_grad():
+                found.append(seam.outer(encoder, to_tensor(picture[None, :h, :w], device)))
+        self.spread = spread_of(found)
+
+    def __call__(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
+        """Mean absolute error of the features of ``out`` in units of their spread.
+
+        Parameters
+        ----------
+        out, x : result and original (N, 3, H, W), values around [0, 1].
+        counts : (N, 1, H, W), 1 where ``out`` counts and 0 elsewhere. There it is replaced by ``x``, and
+            the features that see nothing else are left out.
+        """
+        shown = torch.where(counts > 0, out, x)
+        with torch.no_grad():
+            wanted = self.seam.outer(self.encoder, x).float()
+        wrong = (self.seam.outer(self.encoder, shown).float() - wanted).abs() / self.spread
+        touched = F.max_pool2d(counts, self.seam.stride)
+        seen = F.max_pool2d(touched, 2 * self.seam.margin + 1, 1, self.seam.margin)
+        return (wrong.mean(1, keepdim=True) * seen).sum() / seen.sum().clamp(min=1)
