@@ -120,8 +120,8 @@ def evaluate_model(
         ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
         ``mean`` (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
         input_mse and mse, for a round trip sharpness, cast, grid and, with ``other``, latents) and
-        ``pictures`` (the same for each picture, with name, width and height). For a zenith_ae model also ``model`` and
-        ``weights``, its hash; for a denoiser ``passes``, for "denoise" also ``seed``.
+        ``pictures`` (the same for each picture, with name, width and height). For a zenith_ae model
+        also ``model`` and ``weights``, its hash; for a denoiser ``passes``, for "denoise" also ``seed``.
 
     Raises
     ------
