@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from zenith_ae.metrics import colour_cast, grid_steps, psnr, sharpness, ssim
+from zenith_ae.metrics import colour_cast, grid_steps, lattice_energy, psnr, sharpness, ssim
 
 
 def picture(shape, seed=0):
@@ -115,3 +115,28 @@ def test_grid_steps_tells_a_grid_from_noise():
     assert math.isnan(grid_steps(original, original))
     assert math.isnan(grid_steps(noise[:8, :8], original[:8, :8]))
     assert math.isnan(grid_steps(noise[:1, :1], original[:1, :1]))
+
+
+def test_lattice_energy_tells_what_repeats_from_noise():
+    rng = np.random.default_rng(1)
+    original = np.zeros((192, 256, 3))
+    noise = rng.normal(0, 0.05, original.shape)
+    assert lattice_energy(noise, original) == pytest.approx(1, abs=0.1)
+    edges = np.where(np.indices((192, 256)).sum(0)[..., None] % 90 < 45, 0.1, 0.0)
+    edges[60:130, 100:180] += 0.2
+    assert lattice_energy(noise + edges, original) == pytest.approx(1, abs=0.3)
+
+    steps = np.kron(rng.normal(0, 0.05, (24, 32)), np.ones((8, 8)))[..., None]
+    assert (
+        lattice_energy(noise + steps, original) < 1.3
+    )  # flat cells differ as pictures do: no line of its own
+    for cell in (rng.normal(0, 0.02, (8, 8)), np.kron(np.ones((2, 2)), rng.normal(0, 0.02, (4, 4))),
+                 np.kron(np.ones((4, 4)), [[0.02, -0.02], [-0.02, 0.02]])):  # fmt: skip
+        lattice = np.tile(cell, (24, 32))[..., None]
+        assert lattice_energy(noise + lattice, original) > 3
+        assert lattice_energy(np.roll(noise + lattice, 3, axis=(0, 1)), original) > 3
+    assert lattice_energy(noise + 0.02 * rng.normal(size=original.shape), original) == pytest.approx(
+        1, abs=0.1
+    )
+    assert math.isnan(lattice_energy(original, original))
+    assert math.isnan(lattice_energy(noise[:63], original[:63]))

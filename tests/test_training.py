@@ -33,7 +33,7 @@ from zenith_ae.training.cli import train as command  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
-from zenith_ae.training.seam import PerceptualError, find_seam  # noqa: E402
+from zenith_ae.training.seam import PerceptualError, find_seam, lattice_error  # noqa: E402
 from zenith_ae.training.trainer import MUON_SCALE, MatrixMuon, TrainConfig  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
@@ -406,6 +406,21 @@ def test_perceptual_error_is_of_the_features_that_see_what_counts(photos, grown_
     # What sees nothing that counts is left out of the mean, so the half is as wrong as the whole.
     assert 0.6 * whole < part.detach() < 1.1 * whole
     assert error(out, x, torch.zeros_like(counts)).detach() == 0
+
+
+def test_lattice_error_is_of_what_every_cell_has() -> None:
+    torch.manual_seed(0)
+    noise = 0.02 * torch.randn(2, 3, 128, 128)
+    dots = 0.02 * torch.randn(1, 3, 4, 4).tile(1, 1, 32, 32)
+    dots -= dots.mean((2, 3), keepdim=True)
+    assert lattice_error(dots) == pytest.approx(float(dots.abs().mean()), rel=1e-5)
+    assert lattice_error(noise) < 0.15 * noise.abs().mean()  # a mean of 64
+    assert lattice_error(noise + 0.3) < 0.15 * noise.abs().mean()  # brightness is no lattice
+    assert lattice_error(noise + dots) > 0.8 * lattice_error(dots)
+    half = dots.clone()
+    half[..., :64] = 0
+    assert lattice_error(half) > 0.4 * lattice_error(dots)
+    assert lattice_error(dots[..., :24, :24]) > 0  # fewer cells than a window
 
 
 def test_a_decoder_learns_from_either_encoders_latents(

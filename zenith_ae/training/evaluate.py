@@ -15,9 +15,9 @@ Three tasks, whose protocols are part of the numbers:
 
 Outputs are clipped to [0, 1] and compared in float (not rounded to 8 bits), over all three
 channels; the mean is over pictures. A round trip is also measured by what PSNR does not tell:
-``sharpness``, ``cast`` and ``grid`` (`zenith_ae.metrics`), and beside another model by ``latents``,
-the mean absolute difference between what that model's encoder makes of the result and of the
-original: how unlike they are in what an encoder keeps. Nothing here needs torch.
+``sharpness``, ``cast``, ``grid`` and ``lattice`` (`zenith_ae.metrics`), and beside another model by
+``latents``, the mean absolute difference between what that model's encoder makes of the result and
+of the original: how unlike they are in what an encoder keeps. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from ..batches import LUMA
 from ..errors import ConfigError, ImageError
-from ..metrics import colour_cast, grid_steps, psnr, sharpness, ssim
+from ..metrics import colour_cast, grid_steps, lattice_energy, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
 from .degradations import blur, salt_and_pepper
 
@@ -119,7 +119,7 @@ def evaluate_model(
     dict
         ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
         ``mean`` (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
-        input_mse and mse, for a round trip sharpness, cast, grid and, with ``other``, latents) and
+        input_mse and mse, for a round trip sharpness, cast, grid, lattice and, with ``other``, latents) and
         ``pictures`` (the same for each picture, with name, width and height). For a zenith_ae model
         also ``model`` and ``weights``, its hash; for a denoiser ``passes``, for "denoise" also ``seed``.
 
@@ -259,6 +259,7 @@ def _scores(original: Floats, result: Floats, noisy: Floats | None) -> dict[str,
         "sharpness": sharpness(result, original),
         "cast": colour_cast(result, original),
         "grid": grid_steps(result, original),
+        "lattice": lattice_energy(result, original),
     }
 
 
@@ -325,7 +326,7 @@ def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, fl
 def format_table(result: dict[str, Any], pictures: bool = False) -> str:
     """The means (and with ``pictures`` each picture's values) as a text table."""
     if result["task"] == "roundtrip":
-        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "cast", "grid")
+        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "cast", "grid", "lattice")
         if any("latents" in scores for scores in result["mean"].values()):
             header = (*header, "latents")
     else:
@@ -356,7 +357,7 @@ def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
         return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity, f"{less:.2f}"
     latents = (f"{scores['latents']:.3f}",) if "latents" in scores else ()
     return (label, out, similarity, f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}",
-            f"{scores['grid']:.2f}", *latents)  # fmt: skip
+            f"{scores['grid']:.2f}", f"{scores['lattice']:.1f}", *latents)  # fmt: skip
 
 
 def to_json(result: dict[str, Any], pictures: bool = True) -> str:

@@ -44,12 +44,13 @@ from .distill import (
     train_student,
 )
 from .restore import build_modules, load_into
-from .seam import PerceptualError, Seam, find_seam, spread_of
+from .seam import PerceptualError, Seam, find_seam, lattice_error, spread_of
 from .trainer import TrainConfig, psnr, to_tensor
 
 __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
+LATTICE_WEIGHT = 1.0  # of `lattice_error` in a decoder's loss
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -162,9 +163,10 @@ class GraftRecipe:
     An encoder's learn the teacher's features (mean absolute error, each channel in units of its spread):
     hints, as Romero et al. 2015 (arXiv:1412.6550) call them. A decoder's learn the picture and, with the
     share ``imitation``, what the teacher's decoder makes of the same features (mean absolute errors), and
-    the amount of fine detail. What new layers make of a crop's border, where they would see beyond it, is
-    left out; borders of pictures are borders, and crops lie there more often than by chance. With
-    ``perceptual`` a decoder also learns to make pictures that the encoder sees as the originals.
+    the amount of fine detail, which may be no lattice. With ``perceptual`` they also learn to make
+    pictures that the encoder sees as the originals. What new layers make of a crop's border, where they
+    would see beyond it, is left out; borders of pictures are borders, and crops lie there more often than
+    by chance.
     """
 
     pool: ImagePool
@@ -222,17 +224,19 @@ class GraftRecipe:
         out = self.seam.outer(cast(Network, model["decoder"]), features).float()
         picture, answer = error(out, x), error(out, answers[0])
         loss = (1 - self.imitation) * picture + self.imitation * answer
-        logs = {"picture": float(picture.detach()), "imitation": float(answer.detach())}
+        lattice = lattice_error((out - x) * counts)
+        loss = loss + LATTICE_WEIGHT * lattice
+        logs = {"picture": picture, "imitation": answer, "lattice": lattice}
         if self.detail_weight:
             inside = slice(self.seam.margin * self.seam.stride, -self.seam.margin * self.seam.stride or None)
             detail = lost_detail(out[..., inside, inside], x[..., inside, inside])
             loss = loss + self.detail_weight * detail
-            logs["detail"] = float(detail.detach())
+            logs["detail"] = detail
         if self.perceptual is not None:
             unlike = self.perceptual(out, x, counts)
             loss = loss + self.perceptual.weight * unlike
-            logs["perceptual"] = float(unlike.detach())
-        return loss, logs
+            logs["perceptual"] = unlike
+        return loss, {name: float(value.detach()) for name, value in logs.items()}
 
 
 def _validate(

@@ -17,7 +17,7 @@ from ..models.spec import ModelConfig, is_global, out_scale, required_input
 from .distill import FACTOR
 from .trainer import to_tensor
 
-__all__ = ["PerceptualError", "Seam", "find_seam", "spread_of"]
+__all__ = ["PerceptualError", "Seam", "find_seam", "lattice_error", "spread_of"]
 
 SIDE = 256  # pixels of the pieces in which the spread of features is measured
 
@@ -89,6 +89,19 @@ def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
         first, last = required_input(own, 0, stride)  # features
         margin = max(-first, last - 1)
     return Seam(part, shared, stride, margin)
+
+
+def lattice_error(error: Tensor, cell: int = 4, window: int = 8) -> Tensor:
+    """How much of an error (N, C, H, W) is the same in every ``cell`` x ``cell`` pixels.
+
+    A decoder that is to show as much detail as the original, and does not know which, finds that dots at
+    the places of its pixel shuffles will do. The mean of each place in a cell, over ``window`` x ``window``
+    cells, less the mean of all places: nothing for noise or texture, the dots themselves for a lattice.
+    """
+    places = F.pixel_unshuffle(error, cell)
+    places = F.avg_pool2d(places, min(window, *places.shape[2:]), max(1, window // 2))
+    places = places.unflatten(1, (error.shape[1], cell**2))
+    return (places - places.mean(2, keepdim=True)).abs().mean()
 
 
 def spread_of(features: Sequence[Tensor]) -> Tensor:
