@@ -463,6 +463,9 @@ def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh,
         graft.train_graft(hybrid, str(grown_teacher), data, config, "decoder", init=str(grown_teacher))
     with pytest.raises(ImageError, match="as large as a crop"):
         graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1, crop=88), "encoder")
+    with pytest.raises(ImageError, match="as large as a crop"):
+        large = steps(tmp_path / "out", 1, crop=88)
+        graft.train_graft(hybrid, str(grown_teacher), data, large, "decoder", init=str(fresh))
     half = load_weights(grown_teacher)
     only = ModelConfig("half", "autoencoder", {"encoder": half.config.parts["encoder"]}, 4)
     tensors = {name: t for name, t in half.tensors.items() if name.startswith("encoder")}

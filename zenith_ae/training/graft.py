@@ -359,7 +359,10 @@ def train_graft(
     perceptual = None
     if eye is not None:
         encoder = cast(Network, model["encoder"].to(train.device))
-        perceptual = PerceptualError(encoder, eye, pool.images, perceptual_weight)
+        large = [picture for picture in pool.images if min(picture.shape[:2]) >= train.crop]
+        if not large:
+            raise no_crops(train.crop)
+        perceptual = PerceptualError(encoder, eye, large, perceptual_weight)
     recipe = GraftRecipe(
         pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight,
         perceptual,
