@@ -251,14 +251,15 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         def work(data: bytes) -> Response:
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data)
-            settings: dict[str, Any] = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
-            settings["passes"] = int(passes)
-            if noisy.width * noisy.height * int(passes) > limits.pixels:
+            pixels = noisy.width * noisy.height * int(passes)
+            settings = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain,
+                        "passes": int(passes)}  # fmt: skip
+            if pixels > limits.pixels:
                 size = f"{noisy.width} x {noisy.height}"
                 raise ConfigError(f"body: {passes} passes over {size} pixels exceed the limit of "
                                   f"{limits.pixels}; ask for fewer")  # fmt: skip
             result, mean = denoised(denoiser, noisy, "auto" if level is None else level, settings)
-            worker.pixels.labels("denoise").inc(noisy.width * noisy.height * int(passes))
+            worker.pixels.labels("denoise").inc(pixels)
             return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
 
         return await worker.run("denoise", request, work)
@@ -298,7 +299,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
                 )
             autoencoder: Autoencoder = worker.model(file.model, "autoencoder")
             if not file.fits(autoencoder):
-                raise ConfigError(f"body: made by other weights of {file.model}")
+                raise ConfigError(f"body: made by weights of {file.model} with another latent space")
             result = decoded(autoencoder, file)
             worker.pixels.labels("decode").inc(file.width * file.height)
             return answer(result, autoencoder, format, quality, False)

@@ -265,8 +265,8 @@ class Workshop:
                               "with `zenith-ae decode --model`")  # fmt: skip
         autoencoder = self.model(latents.model, "autoencoder")
         if not latents.fits(autoencoder):
-            raise LatentError(f"{name}: made by other weights of {latents.model} than those here; encode the "
-                              "picture again, or decode it with `zenith-ae decode --model`")  # fmt: skip
+            raise LatentError(f"{name}: made by weights of {latents.model} with another latent space; encode "
+                              "the picture again, or decode it with `zenith-ae decode --model`")  # fmt: skip
         if len(latents.latents) != 1:
             raise LatentError(f"{name}: holds {len(latents.latents)} pictures; the page decodes one")
         start = time.perf_counter()
