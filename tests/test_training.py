@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 from zenith_ae.errors import ConfigError, ImageError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
+from zenith_ae.models.modules import frozen_module  # noqa: E402
 from zenith_ae.models.spec import (  # noqa: E402
     Clamp,
     Conv,
@@ -647,6 +648,20 @@ def test_a_model_starts_from_what_fits_of_another(photos, bounded, tmp_path, cap
         torch.testing.assert_close(value, wanted, rtol=0, atol=0)
     with pytest.raises(WeightsError, match="architecture"):
         restore.load_into(restore.build_modules(zoo.build("zenith-taesd-nano")), path)
+
+
+def test_a_deeper_model_starts_as_the_one_it_grew_from(photos, denoiser, tmp_path) -> None:
+    path = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 3))
+    layers = list(denoiser.parts["denoiser"])
+    where = next(i for i, layer in enumerate(layers) if isinstance(layer, ZenithBlock))
+    layers.insert(where + 1, layers[where])
+    deeper = ModelConfig("deeper", "denoiser", denoiser.parts | {"denoiser": tuple(layers)})
+    model = restore.build_modules(deeper)
+    restore.load_into(model, path)
+    noisy = torch.rand(1, 4, 64, 64)
+    known = frozen_module(load_weights(path), "denoiser")
+    torch.testing.assert_close(model["denoiser"](noisy), known(noisy), rtol=0, atol=0)
+    assert model["denoiser"][where + 1].compress.weight.abs().min() > 0  # it can learn
 
 
 def test_deblurring_is_told_the_noise_and_measured_on_blur_and_on_sharp_pictures(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..engine.geometry import multiple
 from ..errors import ConfigError, WeightsError
 from ..models.modules import Network, build_module
-from ..models.spec import Layers, ModelConfig
+from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, random_crops
@@ -49,7 +49,9 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     Where a part has as many layers as the model's, they are taken one by one; else both lists are
     aligned as a diff aligns lines, and equal layers are taken. So a model can start from one with other
     latents or with fewer blocks, and a hybrid from the TAESD whose inner layers it has. What is new
-    keeps its fresh values; how much that is, goes to stderr.
+    keeps its fresh values, but for the last layer of new Zenith blocks, which is set to zero: they add
+    nothing at first, and a deeper model starts as good as the one it grew from. How much is new, goes
+    to stderr.
 
     Raises
     ------
@@ -61,12 +63,17 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     fitting = {}
     for part, network in model.named_children():
         mine, theirs = cast(Network, network).layers, weights.config.parts.get(part, ())
-        for i, j in _counterparts(theirs, mine):
+        pairs = _counterparts(theirs, mine)
+        for i, j in pairs:
             for name in theirs[i].params():
                 value = torch.from_numpy(weights.tensors[f"{part}.{i}.{name}"])
                 to = f"{part}.{j}.{name}"
                 if to in state and state[to].shape == value.shape:
                     fitting[to] = value
+        known = {j for _, j in pairs}
+        for j, layer in enumerate(mine):
+            if known and j not in known and isinstance(layer, ZenithBlock):
+                state[f"{part}.{j}.expand.weight"].zero_()
     if 2 * len(fitting) < len(state):
         raise WeightsError(
             f"{path}: only {len(fitting)} of the model's {len(state)} tensors are there; "
