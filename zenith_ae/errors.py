@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class ZenithError(Exception):
-    """Base of every error that zenith-ae raises on purpose."""
+    """Base of all errors about files, pictures, weights, latents and the installation.
+
+    A wrong argument of a call is a plain ValueError.
+    """
 
 
 class ConfigError(ZenithError, ValueError):
