@@ -92,7 +92,8 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
             f"-o {output} names one file, but there are several inputs; "
             f"for a folder of that name give {output}/"
         )
-    if output not in (None, STDIO) and not into_folder and not os.path.exists(str(output)):
+    special = os.path.exists(str(output)) and not os.path.isfile(str(output))  # a device or a pipe
+    if output not in (None, STDIO) and not into_folder and not special:
         if not _ending(str(output)):
             raise click.UsageError(
                 f"-o {output} has no ending that tells the format; for a folder of that name give {output}/"
@@ -166,7 +167,9 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
             )
     elif _is_pattern(item):
         matches = sorted(glob.glob(item, recursive=True))
-        found = [f for m in matches for f in (_walk(m, kind, output) if os.path.isdir(m) else [m])]
+        avoid = _output_folder(output)
+        folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
+        found = [f for m in folders for f in (_walk(m, kind, output) if os.path.isdir(m) else [m])]
         wanted = dict.fromkeys(file for file in found if not is_result(file))
         if not wanted:
             only = "matches only results of this program" if found else "matches no file"
@@ -179,8 +182,12 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
         yield item, os.path.basename(item), None
 
 
+def _output_folder(output: str | None) -> str | None:
+    return os.path.realpath(output) if output and output != STDIO else None
+
+
 def _walk(folder: str, kind: Kind, output: str | None) -> Iterator[str]:
-    avoid = os.path.realpath(output) if output and output != STDIO else None
+    avoid = _output_folder(output)
     endings = tuple(kind.suffixes)
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(

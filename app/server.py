@@ -10,6 +10,7 @@ import asyncio
 import io
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,6 +50,7 @@ class _Worker:
         self.executor = ThreadPoolExecutor(limits.jobs, thread_name_prefix="zenith-job")
         self.waiting = 0
         self.models: dict[str, Any] = {}
+        self.loading = threading.Lock()
         registry = self.registry = CollectorRegistry()
         self.requests = Counter(
             "zenith_requests", "Requests by operation and status.", ["operation", "status"], registry=registry
@@ -72,8 +74,9 @@ class _Worker:
 
         if name not in available_weights():
             raise ConfigError(f"no model {name!r}; there are {', '.join(available_weights())}")
-        if name not in self.models:
-            self.models[name] = load(name, threads=self.threads)
+        with self.loading:  # several jobs may be the first to ask
+            if name not in self.models:
+                self.models[name] = load(name, threads=self.threads)
         if self.models[name].kind != kind:
             raise ConfigError(f"{name} is no {kind}")
         return self.models[name]

@@ -162,9 +162,9 @@ class Session:
         tried: dict[str, object] = {}
         while True:
             start = time.thread_time()
-            jobs = [
-                job for job in plan(self.options["inputs"], self.options["output"], self.kind) if job.output
-            ]
+            there = os.path.isdir(self.options["inputs"][0])  # a network's folder may be away for a while
+            planned = plan(self.options["inputs"], self.options["output"], self.kind) if there else []
+            jobs = [job for job in planned if job.output]
             now = {job.source: _state(job.source) for job in jobs}
             still = [
                 job
@@ -304,7 +304,7 @@ def decoded(model: Autoencoder, file: LatentFile, tile: Tiles = "auto") -> Pictu
     from zenith_ae.images import Picture
 
     if len(file.latents) != 1:
-        raise LatentError(f"holds {len(file.latents)} pictures; the command line decodes one a file")
+        raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
     layout = "L" if file.mode in ("L", "LA") else "RGB"
     rgb = model.decode(file.latents, size=(file.height, file.width), tile=tile)
     return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)

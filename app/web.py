@@ -190,7 +190,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        path = scope["path"].lower()
+        path = route(scope).lower()
         if path.startswith(self.REFUSED):
             await refuse(send, 403, "refused")
             return
@@ -210,6 +210,12 @@ class Guard:
             await send(message)
 
         await self.app(scope, receive, guarded)
+
+
+def route(scope: Scope) -> str:
+    """The path that routes are compared with: without the one below which the page lies, if any."""
+    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 async def read_body(receive: Receive, limit: int) -> tuple[bytes, bool]:

@@ -28,7 +28,7 @@ from PIL import Image
 from zenith_ae.batches import to_rgb
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.image_writing import encode_picture
-from zenith_ae.images import READABLE_SUFFIXES, Picture, read_picture, to_8_bits, to_pil
+from zenith_ae.images import READABLE_SUFFIXES, Picture, check_size, read_picture, to_8_bits, to_pil
 from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, latent_metadata, parse_latents
 from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training.degradations import blur
@@ -120,7 +120,15 @@ def safe_name(name: str) -> str:
     """
     text = "".join(c for c in name.replace("\\", "/") if c.isprintable() and c != ":")
     parts = [part for part in PurePosixPath(text).parts if part not in ("/", "..", ".", "//")]
-    return "/".join(part[:150] for part in parts[-8:]) or "picture"
+    return "/".join(_fitting(part) for part in parts[-8:]) or "picture"
+
+
+def _fitting(name: str, limit: int = 150) -> str:
+    """A name of at most ``limit`` bytes, since file systems count these; the suffix stays."""
+    stem, suffix = os.path.splitext(name)
+    suffix = suffix if len(suffix.encode()) < 20 else ""
+    kept = stem.encode()[: limit - len(suffix.encode())]
+    return kept.decode(errors="ignore") + suffix
 
 
 class Workshop:
@@ -260,6 +268,7 @@ class Workshop:
         path, name = self._uploaded(file)
         data = path.read_bytes()
         latents = parse_latents(data, name)
+        check_size((latents.width, latents.height), name)
         if latents.model not in shipped_models("autoencoder"):
             raise LatentError(f"{name}: made by the model {latents.model[:60]}, which is not here; decode it "
                               "with `zenith-ae decode --model`")  # fmt: skip
@@ -379,44 +388,55 @@ class Workshop:
         if not files:
             raise ImageError("no pictures yet; drop some, or a ZIP of them")
         denoiser = self.model(model, "denoiser")
-        sources = [source for file in files for source in self._sources(file)]
-        state = BatchState(total=sum(1 for s in sources if s.wanted))
-        state.left_out = len(sources) - state.total
-        if not state.total:
-            raise ImageError("no pictures in there; they end in " + " ".join(sorted(READABLE_SUFFIXES)))
         folder = self.new_folder()
-        path = folder / f"{result_of(model)}.zip"
-        names: set[str] = set()
-        start = time.perf_counter()
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-            for source in (s for s in sources if s.wanted):
-                state.current, state.seconds = source.name, time.perf_counter() - start
-                yield state
-                if cancelled():
-                    state.cancelled = True
-                    break
-                try:
-                    picture = source.read()
-                    clean, _, _ = _clean(denoiser, picture, sigma, settings)
-                    name = _unused(output_name(source.name, result_of(model)), names)
-                    written = self._write(clean, folder, Path(name).name, [])
-                    archive.write(written, name)
-                    os.unlink(written)
-                    if len(state.thumbnails) < GALLERY:
-                        thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
-                        state.thumbnails.append((thumbnail, source.name))
-                    state.megapixels += _pixels(clean) / 1e6
-                except Exception as error:
-                    state.failed.append((source.name, self.describe(error, source.name)))
-                state.done += 1
-                os.utime(folder)  # a long batch is not an old one
+        uploads = folder / "uploads"
+        uploads.mkdir()
+        try:
+            sources = [source for file in files for source in self._sources(file, uploads)]
+            state = BatchState(total=sum(1 for s in sources if s.wanted))
+            state.left_out = len(sources) - state.total
+            if not state.total:
+                raise ImageError("no pictures in there; they end in " + " ".join(sorted(READABLE_SUFFIXES)))
+            names: set[str] = set()
+            start = time.perf_counter()
+            path = folder / f"{result_of(model)}.zip"
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+                for source in (s for s in sources if s.wanted):
+                    state.current, state.seconds = source.name, time.perf_counter() - start
+                    yield state
+                    if cancelled():
+                        state.cancelled = True
+                        break
+                    try:
+                        picture = source.read()
+                        clean, _, _ = _clean(denoiser, picture, sigma, settings)
+                        name = _unused(output_name(source.name, result_of(model)), names)
+                        written = self._write(clean, folder, Path(name).name, [])
+                        archive.write(written, name)
+                        os.unlink(written)
+                        if len(state.thumbnails) < GALLERY:
+                            thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
+                            state.thumbnails.append((thumbnail, source.name))
+                        state.megapixels += _pixels(clean) / 1e6
+                    except Exception as error:
+                        state.failed.append((source.name, self.describe(error, source.name)))
+                    state.done += 1
+                    os.utime(folder)  # a long batch is not an old one
+                if archive.namelist():
+                    state.archive = str(path)
+        finally:
+            shutil.rmtree(uploads, ignore_errors=True)
         state.current, state.seconds, state.finished = "", time.perf_counter() - start, True
-        if names:
-            state.archive = str(path)
         yield state
 
-    def _sources(self, file: str) -> Iterator[_Source]:
-        path, name = self._uploaded(file)
+    def _sources(self, file: str, folder: Path) -> Iterator[_Source]:
+        """The pictures of an uploaded file, which ``folder`` keeps: uploads are removed after hours."""
+        upload, name = self._uploaded(file)
+        path = folder / f"{secrets.token_hex(8)}{upload.suffix}"
+        try:
+            os.link(upload, path)
+        except OSError:  # a file system without links
+            shutil.copy(upload, path)
         if _is_picture(name) or not zipfile.is_zipfile(path):
             yield _Source(name, partial(read_picture, path, name, every=True))
             return
@@ -443,8 +463,12 @@ class Workshop:
     def _write(self, picture: Picture, folder: Path, name: str, notes: list[str]) -> str:
         """Write a result with the command line's writer; notes about what was lost are appended."""
         path = folder / name
-        with open(path, "wb") as file:
-            notes += encode_picture(picture, file, path.suffix, name)
+        try:
+            with open(path, "wb") as file:
+                notes += encode_picture(picture, file, path.suffix, name)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         return str(path)
 
     @staticmethod

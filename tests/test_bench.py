@@ -150,7 +150,7 @@ def test_without_the_comparison_nothing_imports_torch(sigma_denoiser):
     ("arguments", "code", "message"),
     [
         (["nothing-of-that-name"], 1, "no such file or shipped model"),
-        (["--precision", "int4"], 1, "int4"),
+        (["--precision", "int4"], 2, "int4"),
         (["--size", "0"], 2, "'0' is not a side"),
         (["--size", "12x"], 2, "'12x' is not a side"),
         (["--repeats", "0"], 2, "--repeats"),

@@ -128,6 +128,22 @@ def test_folders_leave_out_own_results_and_the_output_folder(here, dn, capsys):
     assert tree(here) == ["in/a.denoised.png", "in/a.png", "in/out/a.denoised.png"]
 
 
+def test_a_pattern_leaves_the_output_folder_out(here, dn):
+    picture("shots/day/a.png")
+    picture("shots/clean/old.png")
+    assert run(["denoise", "shots/*", "-o", "shots/clean", *dn]) == 0
+    assert tree("shots/clean") == ["day/a.denoised.png", "old.png"]
+
+
+def test_an_existing_output_of_another_kind_is_refused_too(here, ae, capsys):
+    picture("a.png")
+    picture("b.webp")
+    before = Path("b.webp").read_bytes()
+    assert run(["encode", "a.png", "-o", "b.webp", "--overwrite", *ae]) == 2
+    assert "written as .safetensors" in capsys.readouterr().err
+    assert Path("b.webp").read_bytes() == before
+
+
 def test_patterns_are_expanded_even_when_quoted(here, dn):
     for name in ("a1.png", "a2.png", "b1.png"):
         picture(name)
@@ -824,6 +840,25 @@ def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monke
     out, err = capsys.readouterr()
     assert out.count(" -> ") == 1
     assert err.count("is also that of") == 1
+
+
+def test_watch_waits_for_a_folder_that_is_away(here, dn, monkeypatch):
+    Path("in").mkdir()
+    looks = []
+
+    def sleep(seconds):
+        looks.append(tree("out") if Path("out").exists() else [])
+        if len(looks) == 1:
+            os.rename("in", "away")
+        if len(looks) == 3:
+            os.rename("away", "in")
+            picture("in/a.png")
+        if len(looks) == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    assert looks[-1] == ["a.denoised.png"]
 
 
 def test_watch_rests_longer_where_looking_is_work(here, dn, monkeypatch):

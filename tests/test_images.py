@@ -423,6 +423,19 @@ def test_text_bomb_in_a_png_is_an_image_error():
 # ---- atomic writing
 
 
+@pytest.mark.parametrize("nameless", [True, False])
+def test_names_may_be_as_long_as_a_file_system_has_them(tmp_path, monkeypatch, nameless):
+    if not nameless:
+        monkeypatch.setattr("zenith_ae.files._open_nameless", lambda _: None)
+    longest = tmp_path / ("あ" * 83 + ".txt")  # 253 bytes
+    with atomic_writer(longest) as file:
+        file.write(b"whole")
+    assert longest.read_bytes() == b"whole"
+    with pytest.raises(OutputError, match="too long"), atomic_writer(tmp_path / ("あ" * 90)) as file:
+        file.write(b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == [longest.name]
+
+
 def test_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     target = tmp_path / "a.png"
     target.write_bytes(b"old")

@@ -52,6 +52,25 @@ def client():
         yield client
 
 
+def test_a_model_is_loaded_once_by_requests_at_once(monkeypatch):
+    from zenith_ae import pipelines
+    from zenith_ae.app.server import _Worker
+
+    real, loaded = pipelines.load, []
+
+    def load(*arguments, **options):
+        loaded.append(arguments)
+        time.sleep(0.1)  # time for another to come in, if it could
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(pipelines, "load", load)
+    worker = _Worker(Limits(jobs=4), 1)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: worker.model("zenith-denoise", "denoiser"), range(4)))
+    assert len(loaded) == 1 and all(model is found[0] for model in found)
+    worker.executor.shutdown()
+
+
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
 def test_denoise_equals_the_library(client, mode):
     pixels = noisy(mode=mode)

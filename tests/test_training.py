@@ -168,6 +168,21 @@ def test_several_processes_train_one_model(tmp_path) -> None:
     assert len(log(tmp_path / "two", "loss")) == 6  # the first process alone writes
 
 
+def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_path) -> None:
+    out = steps(tmp_path, 1)
+    autoencode.train_autoencoder(bounded, [str(photos)], out)
+    parts = bounded.parts
+    wider = {
+        "encoder": (*parts["encoder"][:2], Linear(16, 6), Clamp()),
+        "decoder": (Linear(6, 32), *parts["decoder"][1:]),
+    }
+    with pytest.raises(ConfigError, match=r"another version, model.*--fresh"):
+        autoencode.train_autoencoder(ModelConfig("wider", "autoencoder", wider, 6), [str(photos)], out)
+    (tmp_path / "checkpoint.pt").write_bytes(b"half a checkpoint")
+    with pytest.raises(ConfigError, match=r"damaged: .*--fresh"):
+        autoencode.train_autoencoder(bounded, [str(photos)], out)
+
+
 def test_compiled_and_forked_training_is_the_same_training(photos, denoiser, tmp_path) -> None:
     plain = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 3))
     config = steps(tmp_path / "b", 3, compile="eager", workers=2)
@@ -620,6 +635,17 @@ def test_autoencoder_of_its_own_learns_pictures_and_tame_latents(photos, bounded
     assert load_weights(path).config == bounded
 
 
+def test_pictures_smaller_than_a_latent_are_left_out(photos, bounded, teacher, tmp_path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    for i in range(40):  # enough that some would be kept for validation
+        Image.new("RGB", (40, 5)).save(small / f"{i}.png")
+    sources = [str(photos), str(small)]
+    assert autoencode.train_autoencoder(bounded, sources, steps(tmp_path / "a", 1)).exists()
+    student = zoo.build("zenith-taesd-nano", 4)
+    assert distill.train_distillation(student, str(teacher), sources, steps(tmp_path / "b", 1)).exists()
+
+
 def test_autoencoder_with_unbounded_latents_is_refused(photos, tmp_path) -> None:
     with pytest.raises(ConfigError, match="bounded"):
         autoencode.train_autoencoder(zoo.build("zenith-taesd-nano"), [str(photos)], steps(tmp_path, 1))
@@ -776,6 +802,22 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
     student = zoo.build("zenith-taesd-nano", 4)
     with pytest.raises(ZenithError, match=message):
         distill.train_distillation(student, str(teacher), [str(photos)], steps(tmp_path / "o", 1, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seed", "-1"], "--seed"),
+        (["--device", "gpu"], "--device gpu"),
+        (["--lr", "-1"], "--lr"),
+        (["--ema", "2"], "--ema"),
+    ],
+)
+def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, message) -> None:
+    arguments = ["denoise", "--data", str(photos), "-o", str(tmp_path / "x"), "--steps", "1", *options]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
 
 
 def test_command_line_wants_a_length(photos, tmp_path) -> None:

@@ -612,6 +612,16 @@ def test_pairs_are_found_by_name_and_measured_against_their_truth(tmp_path: Path
         find_pairs(tmp_path)
 
 
+def test_pairs_that_differ_only_in_their_suffix_are_refused(tmp_path: Path) -> None:
+    make_pairs(tmp_path)
+    save(np.full((12, 12, 3), 102, np.uint8), tmp_path / "x_real.bmp")
+    with pytest.raises(ImageError, match=r"x_real\.bmp and x_real\.png differ only in their suffix"):
+        find_pairs(tmp_path)
+    for name in ("a.png", "a.bmp"):  # no pairs, no matter
+        save(textured(9, 9), tmp_path / "clean" / name)
+    assert find_pairs(tmp_path / "clean") == []
+
+
 def test_pairs_of_two_folders_match_by_path(tmp_path: Path) -> None:
     for name in ("1", "2"):
         save(textured(9, 9), tmp_path / "noisy" / "s" / f"{name}.png")
@@ -696,6 +706,13 @@ def test_contact_sheet_shows_the_worst_place_of_the_worst_pictures(tmp_path: Pat
         ContactSheet(tmp_path / "worst.tiff")
     with pytest.raises(OutputError, match="nothing to show"):
         ContactSheet(tmp_path / "other.png").save()
+
+
+def test_contact_sheet_of_grey_pictures(grey: Path) -> None:
+    sheet = ContactSheet(grey / "worst.png")
+    evaluate_model(shifted_by(0), grey, sigmas=[15], grey=True, observe=sheet)
+    sheet.save()
+    assert sheet.path.exists()
 
 
 def test_contact_sheet_of_a_denoiser_has_a_column_for_the_noise_and_takes_small_pictures(grey: Path) -> None:

@@ -6,6 +6,7 @@ needs Gradio, the page also Playwright and Chromium; where these are missing, th
 models.
 """
 
+import asyncio
 import io
 import json
 import os
@@ -372,6 +373,33 @@ def test_batch_of_a_zip_keeps_its_tree_and_leaves_out_what_is_no_picture(shop):
     assert state.left_out == 3 and not state.failed
 
 
+def test_batch_keeps_its_uploads_for_as_long_as_it_needs_them(shop):
+    files = [put_bytes(shop, "a.png", png()), put_bytes(shop, "b.zip", zipped([("c.png", png(1))]))]
+    states = shop.batch(files, "adds-sigma")
+    next(states)
+    for file in files:
+        os.unlink(file)
+    state = last(states)
+    assert names(state) == ["a.denoised.png", "c.denoised.png"] and not state.failed
+    assert not (Path(state.archive).parent / "uploads").exists()
+
+
+def test_batch_without_a_result_offers_no_archive(shop):
+    alpha = io.BytesIO()
+    Image.fromarray(noise(channels=4)).save(alpha, "PNG")
+    files = [put_bytes(shop, "a.jpg", alpha.getvalue()), put_bytes(shop, "b.png", broken_png())]
+    state = last(shop.batch(files, "adds-sigma"))
+    assert [name for name, _ in state.failed] == ["a.jpg", "b.png"]
+    assert state.finished and state.archive is None
+
+
+def test_long_names_in_other_scripts_fit_a_file_system(shop):
+    state = last(shop.batch([put_bytes(shop, "a.zip", zipped([("あ" * 80 + ".png", png())]))], "adds-sigma"))
+    assert not state.failed
+    (name,) = names(state)
+    assert name.startswith("あ" * 40) and name.endswith(".denoised.png")
+
+
 def test_equal_names_get_numbers(shop):
     files = [put_bytes(shop, "x.png", png(i)) for i in range(3)]
     assert names(last(shop.batch(files, "adds-sigma"))) == [
@@ -386,6 +414,38 @@ def test_cancelled_batch_gives_what_was_done(shop):
     assert names(state) == ["0.denoised.png", "1.denoised.png", "2.denoised.png"]
 
 
+def test_latents_of_too_many_pixels_are_not_decoded(shop, monkeypatch):
+    file = shop.encode(put(shop, "rgb.png"), "identity").files["latents"]
+    monkeypatch.setenv("ZENITH_MAX_PIXELS", "100")
+    assert "exceed the limit of 100" in message(shop.decode, file)
+
+
+@pytest.mark.parametrize("root", ["", "/pictures"])
+def test_guard_knows_the_path_below_which_the_page_lies(root):
+    seen, sent = [], []
+
+    async def app(scope, receive, send):
+        seen.append(scope["path"])
+
+    async def receive():
+        return {"type": "http.request", "body": b"0" * (web.Guard.MAX_BODY + 1)}
+
+    async def send(part):
+        sent.append(part.get("status"))
+
+    def ask(method, path):
+        seen.clear(), sent.clear()
+        scope = {"type": "http", "method": method, "path": root + path, "root_path": root}
+        asyncio.run(web.Guard(app)(scope, receive, send))
+        return seen, sent[:1]
+
+    for path in ("/gradio_api/file=http://example.org/x", "/Gradio_API/proxy=x", "/monitoring"):
+        assert ask("GET", path) == ([], [403])
+    assert ask("GET", "/gradio_api/info") == ([f"{root}/gradio_api/info"], [])
+    assert ask("POST", "/gradio_api/upload") == ([f"{root}/gradio_api/upload"], [])
+    assert ask("POST", "/gradio_api/call/denoise") == ([], [413])
+
+
 @pytest.mark.parametrize(
     ("name", "safe"),
     [
@@ -396,6 +456,7 @@ def test_cancelled_batch_gives_what_was_done(shop):
         ("..", "picture"),
         ("a\n\x1b[2Jb.png", "a[2Jb.png"),
         ("x" * 400 + "/y.png", "x" * 150 + "/y.png"),
+        ("あ" * 100 + ".png", "あ" * 48 + ".png"),
     ],
 )
 def test_names_in_a_zip_cannot_leave_it(name, safe):

@@ -248,6 +248,23 @@ def test_missing_model_names_the_shipped_ones() -> None:
         load_weights("no-such-model")
 
 
+def test_a_latent_space_does_not_depend_on_what_files_are_called(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    pair, tensors = vanilla(tmp_path / "a", "pair")
+    named = [load_weights(pair)]
+    for half in ("encoder", "decoder"):
+        (tmp_path / "a" / f"some_{half}.safetensors").rename(tmp_path / "b" / f"mine_{half}.safetensors")
+    named.append(load_weights(tmp_path / "b" / "mine_encoder.safetensors"))
+    named.append(load_weights(vanilla(tmp_path / "c", "diffusers")[0]))  # the same random values
+    assert named[0].hash == named[2].hash != named[1].hash
+    assert len({weights.space for weights in named}) == 1
+    save_weights(tmp_path / "own.safetensors", named[0].config, tensors, named[0].metadata)
+    assert load_weights(tmp_path / "own.safetensors").space == named[0].space
+    other, _ = vanilla(tmp_path, "pair", 16)
+    assert load_weights(other).space != named[0].space
+
+
 def test_pair_of_different_models_is_refused(tmp_path: Path) -> None:
     vanilla(tmp_path, "pair", 4)
     first = (tmp_path / "some_encoder.safetensors").read_bytes()

@@ -50,10 +50,10 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
         If the folder or the file cannot be written (permission, disk full, ...).
     """
     target = Path(os.path.realpath(path))
-    if target.is_dir():
+    if os.path.isdir(target):  # os.path answers for impossible names too
         raise OutputError(f"{path}: is a folder; give a file name")
-    special = target.exists() and not target.is_file()
-    temporary = target if special else target.parent / f".{target.name[:100]}.{os.urandom(6).hex()}.tmp"
+    special = os.path.exists(target) and not os.path.isfile(target)
+    temporary = target if special else target.parent / f".zenith-ae.{os.urandom(8).hex()}.tmp"
     nameless = False
     try:
         descriptor = None if special else _open_nameless(target.parent)
@@ -93,7 +93,8 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
         raise OutputError(f"{path}: cannot write: {reason(error)}; nothing was replaced") from None
     finally:
         if not special:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the reason of the failure is what matters
+                temporary.unlink(missing_ok=True)
 
 
 # What some sandboxes, file systems without links, and a /proc of others answer.

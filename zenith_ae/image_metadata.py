@@ -15,7 +15,7 @@ __all__ = ["EXIF_BLOCK", "GPS_BLOCK", "described", "read_metadata", "upright", "
 # artist, copyright, EXIF and GPS blocks.
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
 _DESCRIPTIVE_TAGS = (0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, EXIF_BLOCK, GPS_BLOCK)
-_ORIENTATION = 0x0112
+ORIENTATION = 0x0112
 
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -82,7 +82,7 @@ def _reset_orientation(exif: bytes) -> bytes | None:
         (count,) = struct.unpack_from(order + "H", data, start + offset)
         for i in range(count):
             entry = start + offset + 2 + 12 * i
-            if struct.unpack_from(order + "H", data, entry)[0] == _ORIENTATION:
+            if struct.unpack_from(order + "H", data, entry)[0] == ORIENTATION:
                 struct.pack_into(order + "HIHH", data, entry + 2, 3, 1, 1, 0)
     except struct.error:
         return None
@@ -91,7 +91,7 @@ def _reset_orientation(exif: bytes) -> bytes | None:
 
 def upright(image: Image.Image, metadata: dict[str, Any]) -> Image.Image:
     # A TIFF is turned (and its tag removed) by Pillow itself while loading.
-    turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
+    turn = _UPRIGHT.get(image.getexif().get(ORIENTATION, 1))
     if turn is None:
         return image
     turned = image.transpose(turn)

@@ -42,7 +42,7 @@ from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError
 from .files import reason
-from .image_metadata import read_metadata, upright, webp_is_lossless
+from .image_metadata import ORIENTATION, read_metadata, upright, webp_is_lossless
 
 __all__ = ["READABLE_SUFFIXES", "Picture", "check_floats", "from_pil", "read_picture", "to_8_bits", "to_pil"]
 
@@ -180,7 +180,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             warnings.simplefilter("ignore")  # of Pillow, about tags that it will meet again
             raw = is_raw(file, head, name)
         if raw:
-            pixels, metadata = develop(file, name, lambda size: _check_size(size, name, max_pixels))
+            pixels, metadata = develop(file, name, lambda size: check_size(size, name, max_pixels))
             return Picture(pixels, "RGB", "RGB", "RAW", metadata)
         plugin, formats = _identify(head, name)
         with _open(file, plugin, formats, max_pixels) as image:
@@ -189,7 +189,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             if trouble or (not every and _has_more(image)):
                 notes = (trouble or "only the first of several pictures in the file is used",)
             # The pages of a document differ in size, and are checked one by one.
-            _check_size(image.size, name, max_pixels, 1 if image.format == "TIFF" else count)
+            check_size(image.size, name, max_pixels, 1 if image.format == "TIFF" else count)
             lossless = image.format == "WEBP" and webp_is_lossless(file)
             format = "JPEG" if image.format == "MPO" else image.format
             pictures: list[Picture] = []
@@ -198,14 +198,14 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             for index in range(count):
                 if index:
                     image.seek(index)
-                    _check_size(image.size, name, max_pixels, before=area)  # pages may differ
+                    check_size(image.size, name, max_pixels, before=area)  # pages may differ
                 area += image.width * image.height
                 deep = deep_colour(image) if count == 1 or format == "TIFF" else None
                 lost: tuple[str, ...] = ()
                 if not deep and _is_deeper(image, head):
                     lost = ("16-bit colour is read as 8 bits a channel",)
                 image.tile = deep.passes[0] if deep else image.tile
-                sideways = getattr(image, "tag_v2", {}).get(_ORIENTATION) in (5, 6, 7, 8)
+                sideways = getattr(image, "tag_v2", {}).get(ORIENTATION) in (5, 6, 7, 8)
                 image.load()
                 metadata = read_metadata(image)
                 if sideways and "dpi" in metadata:  # Pillow turns a TIFF while loading, but not this
@@ -282,7 +282,23 @@ def _limit(asked: int | None) -> tuple[int, str]:
     return int(text), "set ZENITH_MAX_PIXELS to allow it"
 
 
-def _check_size(size: tuple[int, int], name: str, limit: int | None, count: int = 1, before: int = 0) -> None:
+def check_size(
+    size: tuple[int, int], name: str, limit: int | None = None, count: int = 1, before: int = 0
+) -> None:
+    """Refuse pictures of more pixels than ``limit``, by default `ZENITH_MAX_PIXELS`.
+
+    Parameters
+    ----------
+    size : width and height.
+    name : what messages call the file.
+    count : pictures of that size.
+    before : pixels of others that count too.
+
+    Raises
+    ------
+    ImageError
+        If there are too many, or none.
+    """
     limit, hint = _limit(limit)
     width, height = size
     if width < 1 or height < 1:
@@ -308,7 +324,6 @@ def _is_deeper(image: Image.Image, head: bytes) -> bool:
     )
 
 
-_ORIENTATION = 0x0112
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")
@@ -424,7 +439,6 @@ def to_pil(picture: Picture) -> Image.Image:
         if pixels.dtype == np.uint16:
             grey = np.ascontiguousarray(pixels[:, :, 0])
             return Image.fromarray(grey.astype(np.int32) if picture.mode == "I" else grey)
-    if picture.layout == "L":
         pixels = pixels[:, :, 0]
     pixels = np.ascontiguousarray(to_8_bits(pixels))
     if picture.layout == "CMYK":

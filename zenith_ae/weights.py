@@ -89,9 +89,10 @@ class Weights:
     def space(self) -> str:
         """Identifies the latent space: models that have it in common read each other's latents.
 
-        That of a student is its teacher's hash, that of any other model its own.
+        That of a student is its teacher's, that of a TAESD-family pair follows from its values whatever
+        its files are called, that of any other model is its hash.
         """
-        return self.metadata.get("teacher_hash") or self.hash
+        return self.metadata.get("teacher_hash") or self.metadata.get("space") or self.hash
 
     def part(self, part: str) -> dict[str, NDArray[np.float32]]:
         """The tensors of one part, named ``{layer index}.{parameter}`` as in its torch module."""
@@ -275,10 +276,11 @@ def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
         found = ", ".join(str(n) for n in sorted(latents)) or "no"
         raise WeightsError(f"unknown architecture ({found} latent channels)")
     pool = any(".pool." in key for entries in parts.values() for key in entries)
-    config = zoo.build("taef2" if pool else "taesd", latents.pop(), name)
+    config = zoo.build("taef2" if pool else "taesd", latents.pop())
     config = replace(config, parts={part: config.parts[part] for part in _PARTS if part in parts})
     named = {f"{part}.{key}": t for part, entries in parts.items() for key, t in entries.items()}
-    return Weights(config, named, metadata)
+    space = Weights(config, named).hash  # before the file's name gets into it
+    return Weights(replace(config, name=name), named, {**metadata, "space": space})
 
 
 def save_weights(

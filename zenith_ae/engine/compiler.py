@@ -221,8 +221,6 @@ class _Lowering:
         if self.upsample and not conv and not identity:
             self.identity(i)
         next_layer, relu, shuffle, skip = self.epilogue(i) if epilogue else (i + 1, False, 1, None)
-        if next_layer > len(self.layers) or not epilogue:
-            next_layer = i + 1
         # A skip after a ReLU or a shuffle is added by the steps of a direct product only.
         winograd = self.winograd(layer) and not self.upsample and shuffle == 1 and not (relu and skip)
         if conv and self.x is None:

@@ -133,9 +133,8 @@ def train_autoencoder(
     """
     limit = latent_limit(config)
     torch.manual_seed(train.seed)
-    pool, validation = ImagePool([Path(source) for source in data], drawn=train.drawn).split(
-        validation=16, seed=0
-    )
+    everything = ImagePool([Path(source) for source in data], drawn=train.drawn, smallest=FACTOR)
+    pool, validation = everything.split(validation=16, seed=0)
     model = build_modules(config)
     if init:
         load_into(model, init)

@@ -19,6 +19,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every recipe has, gathered into a TrainConfig as ``config``."""
     pictures, folder = click.Path(exists=True), click.Path(file_okay=False, path_type=Path)
     positive, minutes = click.IntRange(1), click.FloatRange(0, min_open=True)
+    weight, share = click.FloatRange(0), click.FloatRange(0, 1)
     options = [
         click.option("--data", multiple=True, required=True, type=pictures,
                      help="Folder or .tar pack of pictures; may be given several times."),
@@ -31,9 +32,10 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--batch", type=positive, help="Crops a step."),
         click.option("--crop", type=click.IntRange(32), default=128, show_default=True,
                      help="Side of a crop in pixels, a multiple of 8 (zenith-denoise: of 32)."),
-        click.option("--lr", type=float, default=2e-3, show_default=True, help="Peak learning rate."),
-        click.option("--warmup", type=int, default=200, show_default=True, help="Steps of warm-up."),
-        click.option("--ema", type=float, default=0.999, show_default=True,
+        click.option("--lr", type=weight, default=2e-3, show_default=True, help="Peak learning rate."),
+        click.option("--warmup", type=click.IntRange(0), default=200, show_default=True,
+                     help="Steps of warm-up."),
+        click.option("--ema", type=share, default=0.999, show_default=True,
                      help="Decay of the averaged weights."),
         click.option("--precision", type=click.Choice(["bf16", "float32"]), default="bf16",
                      show_default=True),
@@ -41,9 +43,9 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--compile", is_flag=True, help="Compile the network (torch.compile): minutes at first, "
                      "faster steps on a GPU."),
         click.option("--workers", type=click.IntRange(0),
-                     help="Processes that make batches [default: all CPUs for a GPU, else none]."),
+                     help="Processes that make batches [default: all CPUs but one for a GPU, else none]."),
         click.option("--threads", type=positive, help="CPU threads [default: all]."),
-        click.option("--seed", type=int, default=0, show_default=True),
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
         click.option("--init", metavar="NAME|FILE", help="Weights to start from."),
         click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
     ]  # fmt: skip
@@ -65,7 +67,7 @@ _loss = click.option(
 def _detail_weight(default: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(
         "--detail-weight",
-        type=float,
+        type=click.FloatRange(0),
         default=default,
         show_default=True,
         help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
@@ -87,6 +89,8 @@ _latents = click.option(
 
 def _config(default_batch: int, options: dict[str, Any]) -> Any:
     try:
+        import torch
+
         from .trainer import TrainConfig
     except ImportError as error:
         raise click.ClickException(
@@ -108,6 +112,11 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
         "workers",
     )
     try:
+        torch.empty(0, device=options["device"])
+    except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
+        reason = str(error).splitlines()[0]
+        raise click.UsageError(f"--device {options['device']}: cannot be used: {reason}") from None
+    try:
         return TrainConfig(
             batch=options["batch"] or default_batch,
             compile="inductor" if options["compile"] else "",
@@ -125,7 +134,7 @@ def _finish(weights: Path) -> None:
 
     try:
         plot_log(weights.parent / "log.jsonl", weights.parent / "log.png")
-    except ImportError as error:  # the weights are what matters
+    except (ImportError, OSError, ValueError) as error:  # the weights are what matters
         click.echo(f"no plot of the log: {error}", err=True)
 
 
@@ -175,14 +184,14 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
 @_name
 @click.option(
     "--latent-weight",
-    type=float,
+    type=click.FloatRange(0),
     default=0.3,
     show_default=True,
     help="Weight of the distance to the teacher's latents.",
 )
 @click.option(
     "--teacher-weight",
-    type=float,
+    type=click.FloatRange(0),
     default=1.0,
     show_default=True,
     help="Weight of the error of the teacher's decoder on the student's latents.",
@@ -190,7 +199,7 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
 @_detail_weight(0.3)
 @click.option(
     "--imitation-weight",
-    type=float,
+    type=click.FloatRange(0),
     default=0.0,
     show_default=True,
     help="Weight of the distance to what the teacher's decoder makes of the same latents.",
@@ -423,6 +432,6 @@ def evaluate(
         degradations=degradations, grey=grey, reference=reference, other=second,
         passes=int(passes), progress=progress, observe=places,
     )  # fmt: skip
+    click.echo(to_json(result, pictures) if as_json else format_table(result, pictures))
     if places is not None:
         places.save()
-    click.echo(to_json(result, pictures) if as_json else format_table(result, pictures))

@@ -62,7 +62,7 @@ class ContactSheet:
         self.case = self.case or case
         if case != self.case:
             return
-        top, left, error = _worst_place(((result - original) ** 2).mean(axis=2))
+        top, left, error = _worst_place(np.atleast_3d((result - original) ** 2).mean(axis=2))
         views = (result, original) if given is original else (given, result, original)
         crops = tuple(view[top : top + CROP, left : left + CROP].copy() for view in views)
         decibel = -10 * np.log10(max(error, 1e-10))

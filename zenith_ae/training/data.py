@@ -106,13 +106,15 @@ class ImagePool(Sequence[np.ndarray]):
         Keep at most this many pictures (the first by source and name).
     drawn
         Add this many drawn pictures (`zenith_ae.training.drawings`).
+    smallest
+        Leave out pictures with a shorter side, in pixels.
 
     Attributes
     ----------
     names : list of str
         Path of each picture inside its source.
     skipped : list of str
-        Names of the files that looked like pictures but could not be decoded.
+        Names of the files that looked like pictures but could not be decoded, or are too small.
 
     Raises
     ------
@@ -121,7 +123,11 @@ class ImagePool(Sequence[np.ndarray]):
     """
 
     def __init__(
-        self, sources: Sequence[str | Path] | str | Path, limit: int | None = None, drawn: int = 0
+        self,
+        sources: Sequence[str | Path] | str | Path,
+        limit: int | None = None,
+        drawn: int = 0,
+        smallest: int = 1,
     ) -> None:
         if isinstance(sources, (str, Path)):
             sources = [sources]
@@ -132,14 +138,17 @@ class ImagePool(Sequence[np.ndarray]):
         # Pillow's decoders release the GIL, so threads are enough.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as executor:
             for (name, _), image in zip(entries, executor.map(_try_decode, entries[:limit]), strict=False):
-                if image is None:
+                if image is None or min(image.shape[:2]) < smallest:
                     self.skipped.append(name)
                 else:
                     self.names.append(name)
                     self.images.append(image)
         if not self.images:
             listed = ", ".join(str(source) for source in sources)
-            raise ImageError(f"{listed}: no usable picture ({len(self.skipped)} could not be decoded)")
+            why = f"{len(self.skipped)} could not be decoded"
+            if smallest > 1:
+                why += f" or have a side below {smallest} pixels"
+            raise ImageError(f"{listed}: no usable picture ({why})")
         self.images += [drawings.draw(i) for i in range(drawn)]
         self.names += [f"{drawings.PREFIX}{i:05}" for i in range(drawn)]
         self._index()

@@ -334,7 +334,7 @@ def train_distillation(
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
     if train.threads:
         torch.set_num_threads(train.threads)
-    everything = ImagePool([Path(source) for source in data], drawn=train.drawn)
+    everything = ImagePool([Path(source) for source in data], drawn=train.drawn, smallest=FACTOR)
     latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
     # By picture, since files of several sources may have the same names.
     of = {id(picture): z for picture, z in zip(everything.images, latents, strict=True)}
@@ -366,7 +366,7 @@ def train_student(
 ) -> Path:
     """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file, which names the teacher."""
     path = train.out / f"{config.name}.safetensors"
-    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.hash}
+    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space}
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata | origin)

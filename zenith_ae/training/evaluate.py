@@ -222,14 +222,14 @@ def find_pairs(source: Source, reference: Source | None = None) -> list[tuple[st
     Raises
     ------
     ImageError
-        Where a picture lacks its partner, or a source does not exist.
+        Where a picture lacks its partner, two differ only in their suffix, or a source does not exist.
     """
-    noisy = {_stem(name): (name, read) for name, read in iter_encoded(source)}
+    noisy = _by_stem(source, (NOISY, CLEAN) if reference is None else ("",))
     if reference is None:
         clean = {stem.removesuffix(CLEAN): read for stem, (_, read) in noisy.items() if stem.endswith(CLEAN)}
         noisy = {stem.removesuffix(NOISY): both for stem, both in noisy.items() if stem.endswith(NOISY)}
     else:
-        clean = {_stem(name): read for name, read in iter_encoded(reference)}
+        clean = {stem: read for stem, (_, read) in _by_stem(reference, ("",)).items()}
     if not clean and reference is None:
         return []
     lonely = sorted(noisy.keys() - clean.keys())
@@ -238,8 +238,17 @@ def find_pairs(source: Source, reference: Source | None = None) -> list[tuple[st
     return [(name, (read, clean[stem])) for stem, (name, read) in noisy.items()]
 
 
-def _stem(name: str) -> str:
-    return name.rpartition(".")[0] or name
+def _by_stem(source: Source, endings: tuple[str, ...]) -> dict[str, tuple[str, Read]]:
+    """The files of a source by their names without suffix, which have one of the endings: (name, read)."""
+    found: dict[str, tuple[str, Read]] = {}
+    for name, read in iter_encoded(source):
+        stem = name.rpartition(".")[0] or name
+        if not stem.endswith(endings):
+            continue
+        if stem in found:
+            raise ImageError(f"{source}: {found[stem][0]} and {name} differ only in their suffix; keep one")
+        found[stem] = name, read
+    return found
 
 
 def _floats(image: NDArray[np.uint8]) -> Floats:

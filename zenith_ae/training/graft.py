@@ -336,7 +336,7 @@ def train_graft(
     if train.threads:
         torch.set_num_threads(train.threads)
     network = teacher_part(weights, part).to(train.device)
-    everything = ImagePool([Path(source) for source in data], drawn=train.drawn)
+    everything = ImagePool([Path(source) for source in data], drawn=train.drawn, smallest=FACTOR)
     z = teacher_latents(everything, weights, latents or train.out / "latents.npz", train)
     model = build_modules(config)
     if init:

@@ -51,8 +51,8 @@ def _series(records: list[Record], name: str) -> tuple[list[int], list[float]]:
 def plot_log(log: str | Path, output: str | Path) -> bool:
     """Draw a training log to a PNG file.
 
-    Fields that start with ``psnr`` are drawn as quality, ``lr`` as learning rate, ``norm`` is left
-    out, all else is a loss.
+    Fields that start with ``psnr`` or end with ``_gain`` are drawn as quality, ``lr`` as learning
+    rate, ``norm`` is left out, all else is a loss.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def plot_log(log: str | Path, output: str | Path) -> bool:
         ) from None
 
     names = [*dict.fromkeys(name for record in records for name in record)]
-    quality = [name for name in names if name.startswith("psnr")]
+    quality = [name for name in names if name.startswith("psnr") or name.endswith("_gain")]
     losses = [name for name in names if name not in ("step", "seconds", "lr", "norm", *quality)]
     panels = [("loss", losses, "log"), ("PSNR (dB)", quality, "linear"), ("learning rate", ["lr"], "linear")]
     panels = [(label, [n for n in group if n in names], scale) for label, group, scale in panels]

@@ -252,11 +252,16 @@ class Trainer:
         """Continue from the output folder's checkpoint; False where there is none."""
         if not self.checkpoint_path.exists():
             return False
-        state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
-        found = len(state.get("average", ())), len(state.get("optimizers", ()))
-        if found != (len(self.average), len(self.optimizers)):
+        hint = "use --fresh or another -o"
+        try:
+            state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
+        except Exception as error:  # torch raises a dozen unrelated types for damaged files
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise ConfigError(f"{self.checkpoint_path}: damaged: {reason}; {hint}") from None
+        found = [value.shape for value in state.get("average", ())], len(state.get("optimizers", ()))
+        if found != ([value.shape for value in self.average], len(self.optimizers)):
             what = "of another version, model or choice of parts"
-            raise ConfigError(f"{self.checkpoint_path}: {what}; use --fresh or another -o")
+            raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
         self.model.load_state_dict(state["model"])
         for mine, saved in zip(self.average, state["average"], strict=True):
             mine.copy_(saved)
