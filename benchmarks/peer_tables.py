@@ -23,8 +23,7 @@ def markdown(runs: list[Run]) -> str:
     """All tables of all runs, one section a level, and what they say about the targets."""
     out = []
     for run in runs:
-        limit = "each at its best level" if run["isa"] == "best" else f"limited to {run['isa']}"
-        out += [f"## Beside the peers, {limit}, {count(run['threads'])}\n", facts(run)]
+        out += [f"## {title(run)}\n", facts(run)]
         for name, make in (("taesd", taesd), ("models", models), ("denoise", denoise), ("memory", memory),
                            ("scaling", scaling)):  # fmt: skip
             rows = [row for row in run["rows"] if row["table"] == name]
@@ -36,6 +35,22 @@ def markdown(runs: list[Run]) -> str:
     if found:
         out += ["## Targets\n", table(["target", "aim", "measured"], found, left=2)]
     return "\n".join(out)
+
+
+def title(run: Run) -> str:
+    """What a run measured, at which level, so that no two headings of a page are the same."""
+    named = {
+        "models": "our models in torch",
+        "denoise": "denoising",
+        "memory": "memory",
+        "scaling": "sizes and threads",
+    }
+    sizes = sorted({row["size"] for row in run["rows"] if row["table"] == "taesd"})
+    parts = [f"{run['architecture'].upper()} at {', '.join(map(str, sizes))}"] if sizes else []
+    parts += [text for name, text in named.items() if any(row["table"] == name for row in run["rows"])]
+    limit = "each at its best level" if run["isa"] == "best" else f"limited to {run['isa']}"
+    text = f"{'; '.join(parts)}: {limit}, {count(run['threads'])}"
+    return text[0].upper() + text[1:]
 
 
 def facts(run: Run) -> str:
@@ -149,11 +164,17 @@ def scaling(rows: list[Row], run: Run) -> str:
 
 
 def targets(runs: list[Run]) -> list[list[str]]:
-    """What this project set out to reach, beside what these runs say; 512x512 unless said otherwise."""
+    """What this project set out to reach, beside what these runs say; 512x512 unless said otherwise.
+
+    A target that several runs measured has the values of all of them.
+    """
     found: list[list[str]] = []
 
     def add(what: str, aim: str, value: str | None) -> None:
-        if value is not None:
+        same = next((row for row in found if row[0] == what), None)
+        if value is not None and same:
+            same[2] += f", {value}"
+        elif value is not None:
             found.append([what, aim, value])
 
     for run in runs:
@@ -206,8 +227,8 @@ def targets(runs: list[Run]) -> list[list[str]]:
                     f"{value:.1f}x" if value > 0 else None,
                 )
         ms = {row["contender"]: row["ms"] for row in run["rows"] if row["table"] == "denoise"}
-        own = min((value for name, value in ms.items() if name.startswith("zenith")), default=None)
         ffdnet = min((value for name, value in ms.items() if name.startswith("FFDNet, torch")), default=None)
+        own = min((value for name, value in ms.items() if name.startswith("zenith")), default=None)
         if own and ffdnet:
             add(
                 f"zenith-denoise, 1 megapixel, against FFDNet in torch, {level}", "5x", f"{ffdnet / own:.1f}x"

@@ -389,6 +389,22 @@ def test_camera_noise_is_correlated_between_neighbours_and_channels() -> None:
     assert abs(correlation(white[:, 1:], white[:, :-1])) < 0.05
 
 
+def test_noise_reduction_of_a_camera_spares_edges_and_sharpening_makes_noise_finer() -> None:
+    clean = np.full((1, 96, 128, 3), 0.4, np.float32)
+    clean[:, :, 64:] = 0.8
+
+    def error(**settings: float) -> np.ndarray:
+        return degradations.camera(clean, rng(), 6 / 255, saturation=0.0, **settings)[0] - clean  # type: ignore[arg-type]
+
+    plain, spared, sharp = error(), error(spared=1.0, spared_radius=2.0), error(sharpened=0.8)
+    flat, edge = np.s_[:, :, 8:48], np.s_[:, :, 63:65]
+    assert spared[flat].std() < 0.85 * plain[flat].std()
+    assert spared[edge].std() == pytest.approx(plain[edge].std(), rel=0.15)
+    assert sharp[flat].std() > 1.2 * plain[flat].std()
+    neighbours = [correlation(e[flat][:, 1:], e[flat][:, :-1]) for e in (sharp, plain, spared)]
+    assert neighbours == sorted(neighbours)
+
+
 def test_camera_noise_grows_in_linear_light_with_brightness() -> None:
     clean = np.full((1, 64, 128, 3), 0.2, np.float32)
     clean[:, :, 64:] = 0.8
