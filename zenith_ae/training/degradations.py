@@ -398,6 +398,7 @@ class Mixture:
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 58 / 255)
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
+    untouched: float = 0.0  # share of the Gaussian pictures that stay clean
     clipped: float = 0.15  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
@@ -479,6 +480,8 @@ class Mixture:
         level[:] = rng.uniform(low, high, (n, 1, 1))
         for k in np.flatnonzero(rng.random(n) < self.varying):
             level[k] = smooth_map(rng, height, width, low, high)
+        if self.untouched:
+            level[rng.random(n) < self.untouched] = 0
         degraded, level = gaussian(clean, rng, level)
         for k in np.flatnonzero(rng.random(n) < self.clipped):
             degraded[k] = _stored(degraded[k])
@@ -530,7 +533,7 @@ class Mixture:
 #: pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
-    "camera": Mixture(gaussian=0.42, camera=0.48, soft=0.8, enlarged=(1.2, 4.0)),
+    "camera": Mixture(gaussian=0.48, camera=0.43, soft=0.8, enlarged=(1.2, 4.0), untouched=0.25),
     "blur": Mixture(
         gaussian=0.12, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,
         sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255),
