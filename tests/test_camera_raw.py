@@ -142,8 +142,8 @@ def test_raw_is_never_written(rawpy, here, sigma_denoiser, capsys):
         (here / name).write_bytes(dng())
     dn = ["--model", str(sigma_denoiser), "--sigma", "10", "--overwrite"]
     assert run(["denoise", "a.dng", "-o", "c.dng", *dn]) == 2
-    assert run(["denoise", "a.dng", "-o", "b.dng", *dn]) == 1
-    assert run(["denoise", "a.dng", "-o", "a.dng", *dn]) == 1
+    assert run(["denoise", "a.dng", "-o", "b.dng", *dn]) == 2
+    assert run(["denoise", "a.dng", "-o", "a.dng", *dn]) == 2
     assert not RAW_SUFFIXES & WRITABLE_SUFFIXES
     assert sorted(p.name for p in here.iterdir()) == ["a.dng", "b.dng"]
     assert all(p.read_bytes() == dng() for p in here.iterdir())

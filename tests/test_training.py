@@ -192,28 +192,6 @@ def test_compiled_and_forked_training_is_the_same_training(photos, denoiser, tmp
         np.testing.assert_allclose(load_weights(other).tensors[name], tensor, atol=2e-3)
 
 
-def test_levels_that_are_too_low_cost_more_where_noise_is_not_white(photos, denoiser, tmp_path) -> None:
-    recipe = restore.RestoreRecipe(Mixture(), ImagePool(photos), steps(tmp_path, 1), quantile=0.75)
-
-    class Constant(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.full((len(x), 1, 4, 4), self.level)
-
-    model = torch.nn.ModuleDict({"denoiser": torch.nn.Linear(1, 1), "estimator": Constant()})
-    model.requires_grad_(False)
-    picture, level = np.zeros((2, 32, 32, 3), np.float32), np.full((2, 32, 32), 25 / 255, np.float32)
-
-    def loss(estimate: float, white: bool) -> float:
-        model["estimator"].level = estimate
-        batch = (picture, picture, level, np.zeros(2, bool), np.ones(2, np.float32), np.full(2, white))
-        return float(recipe.loss(model, batch, 0.0)[0])
-
-    low, high = 0.1 * (11**0.9 - 1), 0.1 * (11**1.1 - 1)  # as far below 1 as above, logarithmically
-    assert loss(low, True) == pytest.approx(loss(high, True), rel=1e-4)
-    assert loss(low, False) == pytest.approx(3 * loss(high, False), rel=1e-4)
-    assert loss(1.0, False) == pytest.approx(0, abs=1e-6)
-
-
 def test_one_part_can_be_trained_alone(photos, denoiser, tmp_path) -> None:
     first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
     second = restore.train_restoration(

@@ -8,7 +8,6 @@ import math
 import tarfile
 import threading
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -390,22 +389,6 @@ def test_camera_noise_is_correlated_between_neighbours_and_channels() -> None:
     assert abs(correlation(white[:, 1:], white[:, :-1])) < 0.05
 
 
-def test_noise_reduction_of_a_camera_spares_edges_and_sharpening_makes_noise_finer() -> None:
-    clean = np.full((1, 96, 128, 3), 0.4, np.float32)
-    clean[:, :, 64:] = 0.8
-
-    def error(**settings: float) -> np.ndarray:
-        return degradations.camera(clean, rng(), 6 / 255, saturation=0.0, **settings)[0] - clean  # type: ignore[arg-type]
-
-    plain, spared, sharp = error(), error(spared=1.0, spared_radius=2.0), error(sharpened=0.8)
-    flat, edge = np.s_[:, :, 8:48], np.s_[:, :, 63:65]
-    assert spared[flat].std() < 0.85 * plain[flat].std()
-    assert spared[edge].std() == pytest.approx(plain[edge].std(), rel=0.15)
-    assert sharp[flat].std() > 1.2 * plain[flat].std()
-    neighbours = [correlation(e[flat][:, 1:], e[flat][:, :-1]) for e in (sharp, plain, spared)]
-    assert neighbours == sorted(neighbours)
-
-
 def test_camera_noise_grows_in_linear_light_with_brightness() -> None:
     clean = np.full((1, 64, 128, 3), 0.2, np.float32)
     clean[:, :, 64:] = 0.8
@@ -496,11 +479,9 @@ def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
     sigma = only.sample(batch, rng())[2]
     assert np.ptp(sigma, axis=(1, 2)).max() == 0
     levels = sigma[:, 0, 0] * 255
-    assert levels.mean() == pytest.approx(29, abs=2.5)
+    assert levels.mean() == pytest.approx(27.5, abs=2.5)
     assert levels.min() < 2
-    assert 56 < levels.max() <= 58
-    clean = replace(only, untouched=0.25).sample(batch, rng())[2][:, 0, 0] == 0
-    assert clean.mean() == pytest.approx(0.25, abs=0.06)
+    assert 53 < levels.max() <= 55
     stored = Mixture(
         gaussian=1, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, clipped=1, sigma=(0.2, 0.2)
     ).sample(batch[:4], rng())[0]

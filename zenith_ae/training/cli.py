@@ -153,10 +153,10 @@ def train() -> None:
 @_loss
 @click.option(
     "--task",
-    type=click.Choice(["noise", "camera", "blur"]),
+    type=click.Choice(["noise", "blur"]),
     default="noise",
     show_default=True,
-    help="What the pictures suffer from; camera: noise, more of it that of cameras.",
+    help="What the pictures suffer from.",
 )
 def denoise(model: str, name: str | None, only: str | None, loss: str, task: str, **options: Any) -> None:
     """Train a restoration model on clean pictures.

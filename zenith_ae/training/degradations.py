@@ -209,9 +209,6 @@ def camera(
     mottle: float = 0.0,
     mottle_radius: float = 4.0,
     reduced: bool = False,
-    spared: float = 0.0,
-    spared_radius: float = 1.6,
-    sharpened: float = 0.0,
 ) -> Pair:
     """The noise of a developed photograph.
 
@@ -223,8 +220,7 @@ def camera(
     Parameters
     ----------
     strength
-        Root mean square of the noise in each developed picture, before clipping, the last two
-        parameters and JPEG.
+        Root mean square of the noise in each finished picture, before clipping and JPEG.
     quality
         JPEG quality, or None to round to 8 bits only.
     read_share
@@ -240,11 +236,6 @@ def camera(
         a noise reduction that works at several scales takes the finer ones away more thoroughly.
     reduced
         The photograph was reduced to half its size: finer, less correlated noise.
-    spared, spared_radius
-        How much the noise is smoothed, by a Gaussian of this standard deviation in pixels, by a noise
-        reduction that spares edges: all of this share where the picture is flat, nothing at edges.
-    sharpened
-        Amount of an unsharp mask on the noise.
     """
     linear = to_linear(_logistic(clean, 1 / contrast))
     gains = np.asarray(balance, np.float32)
@@ -275,24 +266,10 @@ def camera(
     degraded = _develop(
         np.clip(linear + noise * (np.float32(strength) / np.maximum(rms, 1e-8)), 0, 1), contrast
     )
-    if spared or sharpened:
-        noise = degraded - clean
-        if spared:
-            kernel = _gaussian_kernel(spared_radius)
-            flat = _flatness(degraded, kernel, 0.6 * strength)
-            noise += np.float32(spared) * flat * (_separable(noise, kernel) - noise)
-        noise += np.float32(sharpened) * (noise - _separable(noise, _gaussian_kernel(1.2)))
-        degraded = clean + noise
     degraded = _stored(degraded)
     if quality is not None:
         return _against(jpeg(degraded, rng, quality, subsample=bool(rng.integers(2)))[0], clean)
     return _against(degraded, clean)
-
-
-def _flatness(x: np.ndarray, kernel: np.ndarray, scale: float) -> np.ndarray:
-    """(N, H, W, 1): 1 where smoothing by ``kernel`` changes next to nothing, 0 where far more than scale."""
-    change = np.abs(_separable(x, _gaussian_kernel(0.8)) - _separable(x, kernel)).mean(axis=3, keepdims=True)
-    return np.exp(-np.square(change / np.float32(scale)))
 
 
 def _stored(x: np.ndarray) -> np.ndarray:
@@ -396,9 +373,8 @@ class Mixture:
     jpeg: float = 0.0
 
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
-    sigma: Range = (0.0, 58 / 255)
+    sigma: Range = (0.0, 55 / 255)
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
-    untouched: float = 0.0  # share of the Gaussian pictures that stay clean
     clipped: float = 0.15  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
@@ -480,8 +456,6 @@ class Mixture:
         level[:] = rng.uniform(low, high, (n, 1, 1))
         for k in np.flatnonzero(rng.random(n) < self.varying):
             level[k] = smooth_map(rng, height, width, low, high)
-        if self.untouched:
-            level[rng.random(n) < self.untouched] = 0
         degraded, level = gaussian(clean, rng, level)
         for k in np.flatnonzero(rng.random(n) < self.clipped):
             degraded[k] = _stored(degraded[k])
@@ -503,9 +477,6 @@ class Mixture:
             mottle=rng.uniform(0.1, 0.8) if rng.random() < 0.5 else 0.0,
             mottle_radius=_log_uniform(rng, (2.0, 8.0)),
             reduced=rng.random() < 0.25,
-            spared=rng.uniform(0.3, 1.0) if rng.random() < 0.5 else 0.0,
-            spared_radius=_log_uniform(rng, (1.0, 3.0)),
-            sharpened=rng.uniform(0.1, 0.9) if rng.random() < 0.5 else 0.0,
         )
 
     def _poisson_gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
@@ -528,12 +499,10 @@ class Mixture:
         return int(rng.integers(self.quality[0], self.quality[1] + 1))
 
 
-#: For each task the mixture of its training: noise of all kinds; the same with as much noise of
-#: cameras as white noise, on softer pictures, for estimators; softness, with a little noise, and
+#: For each task the mixture of its training: noise of all kinds; softness, with a little noise, and
 #: pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
-    "camera": Mixture(gaussian=0.48, camera=0.43, soft=0.8, enlarged=(1.2, 4.0), untouched=0.25),
     "blur": Mixture(
         gaussian=0.12, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,
         sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255),

@@ -105,10 +105,8 @@ class RestoreRecipe:
     The denoiser minimises the absolute error of picture + residual, or (``loss_kind`` "psnr") the
     logarithm of each crop's mean squared error, which is what a mean of PSNRs rewards (as in HINet,
     arXiv:2105.06086); better for the end of a training than for its beginning. The estimator minimises the
-    error of the logarithm of the local noise level. Where the noise is not white, as that of cameras,
-    the level cannot always be told, and too low a one costs more than too high a one, so it aims above
-    the median (``quantile``, by the loss of quantile regression). After a fifth of the training, part of
-    the pictures is denoised at the *estimated* level, and the estimator learns from the outcome too:
+    error of the logarithm of the local noise level. After a fifth of the training, part of the
+    pictures is denoised at the *estimated* level, and the estimator learns from the outcome too:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
     know, and most others, whose level nobody does. Some are told too high a level, which people
     try for a stronger effect and which must do no harm.
@@ -120,7 +118,6 @@ class RestoreRecipe:
     estimated: float = 0.2  # share of the pictures with white noise at their estimated level
     estimated_other: float = 0.6  # and of the others
     loss_kind: str = "l1"
-    quantile: float = 0.65  # of what is likely, which the estimator aims at where noise is not white
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
@@ -131,7 +128,7 @@ class RestoreRecipe:
         n = len(clean)
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
-        return degraded, target, sigma, estimated, factor.astype(np.float32), white
+        return degraded, target, sigma, estimated, factor.astype(np.float32)
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -144,10 +141,7 @@ class RestoreRecipe:
         if "estimator" in model:
             estimate = model["estimator"](degraded).float()
             wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
-            short = _perceived(wanted) - _perceived(estimate)
-            white = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
-            quantile = torch.where(white, 0.5, self.quantile)
-            estimation = 2 * torch.maximum(quantile * short, (quantile - 1) * short).mean()
+            estimation = (_perceived(estimate) - _perceived(wanted)).abs().mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
             if progress > 0.2:
@@ -177,7 +171,7 @@ def log_error(error: Tensor) -> Tensor:
 
 def _perceived(sigma: Tensor) -> Tensor:
     """Noise level on a scale that is logarithmic above 0.1 unit, so that where the level cannot be
-    told the estimate is a quantile of what is likely."""
+    told the estimate is the median of what is likely, neither high nor low."""
     return sigma.sign() * torch.log1p(sigma.abs() / 0.1)
 
 
