@@ -293,13 +293,11 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         """A latent file in, a picture of the original size out (PNG unless another is asked for)."""
 
         def work(data: bytes) -> Response:
+            from zenith_ae.images import check_size
             from zenith_ae.latents import parse_latents
 
             file = parse_latents(data, "body")
-            if file.width * file.height > limits.pixels:
-                raise ConfigError(
-                    f"body: {file.width} x {file.height} pixels exceed the limit of {limits.pixels}"
-                )
+            check_size((file.width, file.height), "body", limits.pixels)
             autoencoder: Autoencoder = worker.model(file.model, "autoencoder")
             if not file.fits(autoencoder):
                 raise ConfigError(f"body: made by weights of {file.model} with another latent space")

@@ -391,7 +391,8 @@ class Workshop:
         folder = self.new_folder()
         uploads = folder / "uploads"
         uploads.mkdir()
-        try:
+        with contextlib.ExitStack() as ending:
+            ending.callback(shutil.rmtree, uploads, ignore_errors=True)
             sources = [source for file in files for source in self._sources(file, uploads)]
             state = BatchState(total=sum(1 for s in sources if s.wanted))
             state.left_out = len(sources) - state.total
@@ -400,32 +401,30 @@ class Workshop:
             names: set[str] = set()
             start = time.perf_counter()
             path = folder / f"{result_of(model)}.zip"
-            with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-                for source in (s for s in sources if s.wanted):
-                    state.current, state.seconds = source.name, time.perf_counter() - start
-                    yield state
-                    if cancelled():
-                        state.cancelled = True
-                        break
-                    try:
-                        picture = source.read()
-                        clean, _, _ = _clean(denoiser, picture, sigma, settings)
-                        name = _unused(output_name(source.name, result_of(model)), names)
-                        written = self._write(clean, folder, Path(name).name, [])
-                        archive.write(written, name)
-                        os.unlink(written)
-                        if len(state.thumbnails) < GALLERY:
-                            thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
-                            state.thumbnails.append((thumbnail, source.name))
-                        state.megapixels += _pixels(clean) / 1e6
-                    except Exception as error:
-                        state.failed.append((source.name, self.describe(error, source.name)))
-                    state.done += 1
-                    os.utime(folder)  # a long batch is not an old one
-                if archive.namelist():
-                    state.archive = str(path)
-        finally:
-            shutil.rmtree(uploads, ignore_errors=True)
+            archive = ending.enter_context(zipfile.ZipFile(path, "w", zipfile.ZIP_STORED))
+            for source in (s for s in sources if s.wanted):
+                state.current, state.seconds = source.name, time.perf_counter() - start
+                yield state
+                if cancelled():
+                    state.cancelled = True
+                    break
+                try:
+                    picture = source.read()
+                    clean, _, _ = _clean(denoiser, picture, sigma, settings)
+                    name = _unused(output_name(source.name, result_of(model)), names)
+                    written = self._write(clean, folder, Path(name).name, [])
+                    archive.write(written, name)
+                    os.unlink(written)
+                    if len(state.thumbnails) < GALLERY:
+                        thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
+                        state.thumbnails.append((thumbnail, source.name))
+                    state.megapixels += _pixels(clean) / 1e6
+                except Exception as error:
+                    state.failed.append((source.name, self.describe(error, source.name)))
+                state.done += 1
+                os.utime(folder)  # a long batch is not an old one
+            if archive.namelist():
+                state.archive = str(path)
         state.current, state.seconds, state.finished = "", time.perf_counter() - start, True
         yield state
 

@@ -171,13 +171,8 @@ def test_several_processes_train_one_model(tmp_path) -> None:
 def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_path) -> None:
     out = steps(tmp_path, 1)
     autoencode.train_autoencoder(bounded, [str(photos)], out)
-    parts = bounded.parts
-    wider = {
-        "encoder": (*parts["encoder"][:2], Linear(16, 6), Clamp()),
-        "decoder": (Linear(6, 32), *parts["decoder"][1:]),
-    }
     with pytest.raises(ConfigError, match=r"another version, model.*--fresh"):
-        autoencode.train_autoencoder(ModelConfig("wider", "autoencoder", wider, 6), [str(photos)], out)
+        autoencode.train_autoencoder(wider(bounded), [str(photos)], out)
     (tmp_path / "checkpoint.pt").write_bytes(b"half a checkpoint")
     with pytest.raises(ConfigError, match=r"damaged: .*--fresh"):
         autoencode.train_autoencoder(bounded, [str(photos)], out)
@@ -622,6 +617,13 @@ def bounded() -> ModelConfig:
     )
 
 
+def wider(config: ModelConfig) -> ModelConfig:
+    """`bounded` with 6 latent channels instead of 4."""
+    encoder, decoder = config.parts["encoder"], config.parts["decoder"]
+    parts = {"encoder": (*encoder[:2], Linear(16, 6), Clamp()), "decoder": (Linear(6, 32), *decoder[1:])}
+    return ModelConfig("wider", "autoencoder", parts, 6)
+
+
 @pytest.mark.parametrize("loss", ["l1", "psnr"])
 def test_autoencoder_of_its_own_learns_pictures_and_tame_latents(photos, bounded, tmp_path, loss) -> None:
     path = autoencode.train_autoencoder(
@@ -653,17 +655,7 @@ def test_autoencoder_with_unbounded_latents_is_refused(photos, tmp_path) -> None
 
 def test_a_model_starts_from_what_fits_of_another(photos, bounded, tmp_path, capsys) -> None:
     path = autoencode.train_autoencoder(bounded, [str(photos)], steps(tmp_path / "a", 1))
-    parts = bounded.parts
-    wider = ModelConfig(
-        "wider",
-        "autoencoder",
-        {
-            "encoder": (*parts["encoder"][:2], Linear(16, 6), Clamp()),
-            "decoder": (Linear(6, 32), *parts["decoder"][1:]),
-        },
-        6,
-    )
-    model = restore.build_modules(wider)
+    model = restore.build_modules(wider(bounded))
     fresh = {name: value.clone() for name, value in model.state_dict().items()}
     restore.load_into(model, path)
     assert "11 of 14 tensors fit" in capsys.readouterr().err

@@ -224,12 +224,12 @@ def find_pairs(source: Source, reference: Source | None = None) -> list[tuple[st
     ImageError
         Where a picture lacks its partner, two differ only in their suffix, or a source does not exist.
     """
-    noisy = _by_stem(source, (NOISY, CLEAN) if reference is None else ("",))
+    noisy = _by_stem(source, (NOISY, CLEAN)) if reference is None else _by_stem(source)
     if reference is None:
         clean = {stem.removesuffix(CLEAN): read for stem, (_, read) in noisy.items() if stem.endswith(CLEAN)}
         noisy = {stem.removesuffix(NOISY): both for stem, both in noisy.items() if stem.endswith(NOISY)}
     else:
-        clean = {stem: read for stem, (_, read) in _by_stem(reference, ("",)).items()}
+        clean = {stem: read for stem, (_, read) in _by_stem(reference).items()}
     if not clean and reference is None:
         return []
     lonely = sorted(noisy.keys() - clean.keys())
@@ -238,7 +238,7 @@ def find_pairs(source: Source, reference: Source | None = None) -> list[tuple[st
     return [(name, (read, clean[stem])) for stem, (name, read) in noisy.items()]
 
 
-def _by_stem(source: Source, endings: tuple[str, ...]) -> dict[str, tuple[str, Read]]:
+def _by_stem(source: Source, endings: tuple[str, ...] = ("",)) -> dict[str, tuple[str, Read]]:
     """The files of a source by their names without suffix, which have one of the endings: (name, read)."""
     found: dict[str, tuple[str, Read]] = {}
     for name, read in iter_encoded(source):
