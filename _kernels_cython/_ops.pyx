@@ -165,8 +165,9 @@ def pack_gemm(weight):
 cdef int require_inside(array, ptrdiff_t start, ptrdiff_t step, ptrdiff_t pixels, offsets,
                         ptrdiff_t length, str what) except -1:
     """Every [start + offset + p * step, ... + length) for p < pixels lies in the flat array."""
-    first = start + int(offsets.min()) + min(0, (pixels - 1) * step)
-    last = start + int(offsets.max()) + max(0, (pixels - 1) * step) + length
+    span = (int(pixels) - 1) * int(step)  # of Python, which does not overflow
+    first = start + int(offsets.min()) + min(0, span)
+    last = start + int(offsets.max()) + max(0, span) + length
     return require(first >= 0 and last <= len(array), f"{what} would be used outside its bounds")
 
 

@@ -8,7 +8,6 @@ caller of the engine passes in was checked by the engine.
 import numpy as np
 
 from libc.stddef cimport ptrdiff_t
-from libc.stdlib cimport calloc, free
 
 from plan cimport *
 from zenith cimport (
@@ -50,15 +49,13 @@ cdef class Plan:
 
     cdef zn_plan plan
     cdef zn_step *steps
-    cdef list memory  # addresses from calloc
     cdef list arrays  # what C points into
     cdef readonly ptrdiff_t arena_bytes
     cdef readonly int threads
     cdef readonly list labels
 
     def __cinit__(self):
-        self.steps = NULL
-        self.memory = []
+        self.arrays = []
 
     def __init__(self, program, str isa, int threads, bint tiles=False):
         cdef Py_ssize_t i
@@ -70,7 +67,6 @@ cdef class Plan:
         self.plan.float_kernels = zn_kernels_for(level, ZN_FLOAT)
         if self.plan.kernels == NULL:
             raise ValueError(f"level {isa} is not available")
-        self.arrays = []
         self.threads = max(1, min(threads, ZN_MAX_THREADS))
         self.labels = [step.label for step in program.steps]
         self.plan.count = len(program.steps)
@@ -83,16 +79,11 @@ cdef class Plan:
         self.plan.scratch_bytes = padded(program.scratch_bytes) + LINE
         self.arena_bytes = self.plan.scratch + self.threads * self.plan.scratch_bytes
 
-    def __dealloc__(self):
-        for address in self.memory:
-            free(<void *><size_t>address)
-
     cdef void *take(self, size_t size) except NULL:
-        cdef void *p = calloc(1, size if size else 1)
-        if p == NULL:
-            raise MemoryError
-        self.memory.append(<size_t>p)
-        return p
+        """Zeroed memory that lives as long as the plan."""
+        array = np.zeros(size if size else 1, np.uint8)
+        self.arrays.append(array)
+        return <void *><size_t>array.ctypes.data
 
     cdef const void *keep(self, values, dtype) except? NULL:
         """Address of an array that lives as long as the plan; NULL for None."""
@@ -141,8 +132,9 @@ cdef class Plan:
         if step.add is not None:
             s.add_rows, s.add_length = step.out_stride, step.length
             s.add_at, s.add_row = step.add.at, step.add.row
-        if step.border is not None and step.border.border:
-            b = step.border
+        if step.out is not None and step.out.border:
+            # Whoever writes an activation first also clears its border.
+            b = step.out
             s.border.at, s.border.row = b.at, b.row
             s.border.held, s.border.width, s.border.channels = b.held, b.width, b.pitch
         products = step.products() if callable(step.products) else step.products

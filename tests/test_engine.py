@@ -627,6 +627,45 @@ def test_nothing_is_written_behind_the_arena(name: str, dtype: str, monkeypatch)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_thread_count_changes_no_bit_where_the_caller_flushes_denormals() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    code = """
+import numpy as np, torch
+from zenith_ae import engine
+from zenith_ae.models.spec import Linear, ModelConfig
+from zenith_ae.weights import Weights
+config = ModelConfig("faint", "autoencoder", {"encoder": (Linear(3, 4),)}, 4)
+tensors = {"encoder.0.weight": np.full((4, 3), 1e-20), "encoder.0.bias": np.zeros(4)}
+x = np.full((1, 8, 8, 3), 1e-20, np.float32)
+engines = [engine.create(Weights(config, tensors), threads=n, dtype="float32") for n in (1, 2, 3)]
+for e in engines:
+    assert (e.run("encoder", x) > 0).all()
+assert torch.set_flush_denormal(True)
+for e in engines:
+    assert (e.run("encoder", x) == 0).all(), e.threads
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("layers", "channels"),
+    [
+        ((Linear(2049, 3),), 2049),
+        ((Linear(3, 2049),), 3),
+        ((Relu(), Linear(2049, 3)), 2049),
+        ((PixelUnshuffle(1024), Linear(3 * 1024**2, 1)), 3),
+        ((Linear(16, 3 * 1024**2), PixelShuffle(1024)), 16),
+    ],
+)
+def test_pixels_too_wide_for_the_kernels_are_refused(layers: Layers, channels: int) -> None:
+    """They would never end: the kernels convert pictures in pieces of so many values."""
+    native = engine.create(custom(layers, channels), threads=1)
+    (part,) = native.weights.config.parts
+    x = np.zeros((1, 2, 2, channels), np.float32)
+    with pytest.raises(ConfigError, match="more than 2048"):
+        native.run(part, x)
+
+
 def test_a_forked_child_can_run() -> None:
     code = """
 import os, numpy as np, sys, threading
@@ -805,6 +844,10 @@ def test_wrong_inputs_are_refused_clearly() -> None:
         native.run("encoder", np.zeros((1, 8, 8, 3), np.float32), tile=-1)
     with pytest.raises(ConfigError, match="out"):
         native.run("encoder", np.zeros((1, 8, 8, 3), np.float32), out="int8")
+    with pytest.raises(ConfigError, match="tile"):
+        native.run("encoder", np.zeros((1, 8, 8, 3), np.float32), tile=None)
+    with pytest.raises(ConfigError, match="has no denoiser"):
+        native.profile("denoiser", np.zeros((1, 8, 8, 3), np.float32))
     denoiser = engine.create(random_weights(zoo.build("zenith-denoise")))
     with pytest.raises(ImageError, match="needs a plane"):
         denoiser.run("denoiser", np.zeros((1, 8, 8, 3), np.float32))

@@ -101,6 +101,10 @@ def test_layers_that_do_not_fit_are_named(layers: spec.Layers, message: str) -> 
         lambda: ModelConfig("x", "painter", {}),
         lambda: ModelConfig.from_json('{"parts": {"encoder": [["Exec", {}]]}}'),
         lambda: ModelConfig.from_json("[1, 2"),
+        lambda: ModelConfig("x", "autoencoder", {"encoder": (spec.SpectralLinear(3, 0),)}, 0),
+        lambda: ModelConfig("x", "autoencoder", {"encoder": (ZenithBlock(3, 0),)}, 3),
+        lambda: ModelConfig("x", "autoencoder", {"encoder": (Linear(3.0, 4.0),)}, 4),
+        lambda: ModelConfig("x", "autoencoder", {"encoder": (PixelUnshuffle(-1),)}, 3),
     ],
 )
 def test_impossible_models_are_refused(make) -> None:

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE /* syscall */
 #include "zenith.h"
 
+#include <stdatomic.h>
+
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
 #define X86 1
 #include <cpuid.h>
@@ -11,7 +13,6 @@
 #endif
 #if X86 && defined(__x86_64__) && defined(__linux__)
 #define LINUX_TILES 1
-#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #else
@@ -50,9 +51,10 @@ int zn_cpu_features(void)
  * after the bits of XCR0 (17 for the configuration, 18 for the data) comes a request, since Linux
  * 5.16, that holds for all threads and for children. An older kernel, a sandbox or a thread with too
  * small a stack for signals makes it fail; then, and on other systems, there are no tiles. */
-#if LINUX_TILES
-static int ask_for_tiles(void)
+#if X86
+static int tiles_permitted(void)
 {
+#if LINUX_TILES
     enum { GET_PERMISSIONS = 0x1022, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     unsigned a, b, c, d, saved, above;
     unsigned long granted = 0;
@@ -64,24 +66,11 @@ static int ask_for_tiles(void)
     if (syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) != 0)
         return 0;
     return syscall(SYS_arch_prctl, GET_PERMISSIONS, &granted) == 0 && granted >> TILE_DATA & 1;
-}
-#endif
-
-static int tiles_permitted(void)
-{
-#if LINUX_TILES
-    enum { UNKNOWN, REFUSED, GRANTED };
-    static atomic_int answer = UNKNOWN;
-    int known = atomic_load(&answer);
-    if (known == UNKNOWN) {
-        known = ask_for_tiles() ? GRANTED : REFUSED;
-        atomic_store(&answer, known);
-    }
-    return known == GRANTED;
 #else
     return 0;
 #endif
 }
+#endif
 
 static int cpu_has(int level)
 {
@@ -123,7 +112,20 @@ const char *zn_level_name(int level)
 
 int zn_level_compiled(int level) { return compiled(level) != NULL; }
 
-int zn_level_available(int level) { return compiled(level) != NULL && cpu_has(level); }
+/* Asked once: in a virtual machine each CPUID takes tens of microseconds. */
+int zn_level_available(int level)
+{
+    enum { UNKNOWN, NO, YES };
+    static atomic_int answers[ZN_LEVELS];
+    if (level < 0 || level >= ZN_LEVELS)
+        return 0;
+    int known = atomic_load(&answers[level]);
+    if (known == UNKNOWN) {
+        known = compiled(level) != NULL && cpu_has(level) ? YES : NO;
+        atomic_store(&answers[level], known);
+    }
+    return known == YES;
+}
 
 int zn_level_fast_bf16(int level) { return level >= ZN_AVX512BF16; }
 

@@ -80,7 +80,7 @@ enum {
     ZN_LOAD,       /* picture -> activation */
     ZN_GEMM,       /* products, from and to activations or pictures */
     ZN_WINOGRAD,   /* a 3x3 convolution as 36 products of transformed tiles */
-    ZN_SPECTRAL,   /* the same with zn_spectral in place of products */
+    ZN_SPECTRAL,   /* as ZN_GEMM, with zn_spectral in place of products */
     ZN_MIX,        /* Zenith block: products, mix, expand */
     ZN_POOL_SUMS,  /* products[0], then sums by channel of each row */
     ZN_POOL_SCALE, /* sums -> scale and shift; tiny, one thread */

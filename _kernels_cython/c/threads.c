@@ -37,6 +37,7 @@ static struct {
     /* the job; changes under the mutex of `start` */
     zn_task *task;
     void *context;
+    uint64_t float_mode;
     zn_team team;
 } pool = {.busy = ATOMIC_FLAG_INIT};
 
@@ -46,6 +47,32 @@ static void pause_cpu(void)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield");
+#endif
+}
+
+/* How a thread rounds, and whether it takes denormals for zero. Workers do as the caller, who may have
+ * changed it (torch.set_flush_denormal), so that results are the same for every number of threads. */
+static uint64_t float_mode(void)
+{
+#if defined(__SSE__)
+    return __builtin_ia32_stmxcsr();
+#elif defined(__aarch64__)
+    uint64_t mode;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+#else
+    return 0;
+#endif
+}
+
+static void set_float_mode(uint64_t mode)
+{
+#if defined(__SSE__)
+    __builtin_ia32_ldmxcsr((unsigned)mode);
+#elif defined(__aarch64__)
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(mode));
+#else
+    (void)mode;
 #endif
 }
 
@@ -108,6 +135,7 @@ static void *work(void *argument)
         pthread_mutex_unlock(&pool.start.mutex);
         if (thread >= threads)
             continue;
+        set_float_mode(pool.float_mode);
         pool.task(pool.context, &pool.team, thread, threads);
         if (atomic_fetch_sub_explicit(&pool.running, 1, memory_order_acq_rel) == 1)
             gate_advance(&pool.done);
@@ -138,6 +166,8 @@ static void add_workers(int wanted)
     pthread_attr_t attributes;
     sigset_t all, before;
 
+    if (pool.workers >= wanted)
+        return;
     pool.birth = gate_value(&pool.start);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -173,6 +203,7 @@ int zn_team_run(int threads, zn_task *task, void *context)
     pthread_mutex_lock(&pool.start.mutex);
     pool.task = task;
     pool.context = context;
+    pool.float_mode = float_mode();
     pool.team.threads = threads;
     atomic_store_explicit(&pool.running, threads - 1, memory_order_relaxed);
     gate_advance_locked(&pool.start);

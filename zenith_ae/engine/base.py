@@ -105,12 +105,9 @@ class Engine(abc.ABC):
         ImageError, LatentError
             If the input has the wrong shape or type.
         """
-        config = self.weights.config
-        if part not in config.parts:
-            raise ConfigError(f"{config.name} has no {part}, only {', '.join(config.parts)}")
         if out not in _FORMATS:
             raise ConfigError(f"out must be one of {', '.join(_FORMATS)}, got {out!r}")
-        if tile != "auto" and (isinstance(tile, bool | str) or tile < 0):
+        if tile != "auto" and (isinstance(tile, bool) or not isinstance(tile, int | np.integer) or tile < 0):
             raise ConfigError(f"tile must be 'auto' or a number >= 0, got {tile!r}")
         x, plane = self._checked(part, x, plane)
         whole = self._whole[part]
@@ -126,9 +123,12 @@ class Engine(abc.ABC):
     def _checked(
         self, part: str, x: NDArray[Any], plane: NDArray[Any] | None
     ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
+        config = self.weights.config
+        if part not in config.parts:
+            raise ConfigError(f"{config.name} has no {part}, only {', '.join(config.parts)}")
         decoder, denoiser = part == "decoder", part == "denoiser"
         error = LatentError if decoder else ImageError
-        channels = self.weights.config.in_channels(part) - (1 if denoiser else 0)
+        channels = config.in_channels(part) - (1 if denoiser else 0)
         x = np.asarray(x)
         allowed = ("float32",) if decoder else _FORMATS
         if x.dtype.name not in allowed:

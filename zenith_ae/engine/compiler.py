@@ -27,6 +27,8 @@ WINOGRAD_BYTES = 512 * 1024
 GROUP_NORM_EPSILON = 1e-5
 #: Channels of a picture up to which bf16 reads it as sums of two values: twice the products, on few.
 SPLIT_DEPTH = 32
+#: Values of one row of a pixel that the kernels read of a picture or write to it (PIECE in picture.inc.h).
+PICTURE_VALUES = 2048
 
 
 def compile_layers(
@@ -90,11 +92,6 @@ class _Lowering:
         """Bytes of a piece of scratch; pieces begin on cache lines (`carve` in plan.c)."""
         return -(-(4 * floats + self.value_bytes * values) // LINE) * LINE
 
-    def emit(self, step: Step, border: Activation | None = None) -> None:
-        # Whoever writes an activation first also clears its border, if it turns out to need one.
-        step.border = border if border is not None else step.out
-        self.steps.append(step)
-
     def pending(self) -> bool:
         return self.unshuffle > 1 or self.upsample
 
@@ -106,6 +103,7 @@ class _Lowering:
 
     def load(self, index: int, dense: bool = False) -> Activation:
         """The picture as an activation; ``dense`` where only a product reads it."""
+        self.check_picture(index, self.channels)
         self.x = self.activation(self.height, self.width, self.channels, dense)
         size = self.height, self.width
         step = Step("load", self.label(index, "load"), *size, out=self.x, load=1, clamp=self.clamp)
@@ -114,9 +112,15 @@ class _Lowering:
             self.x.split = step.split
         if self.packer.bf16:
             step.scratch = self.scratch(floats=self.width * self.x.pitch)
-        self.emit(step)
+        self.steps.append(step)
         self.clamp = 0.0
         return self.x
+
+    def check_picture(self, index: int, values: int) -> None:
+        if values > PICTURE_VALUES:
+            raise ConfigError(
+                f"layer {self.first + index}: {values} values a pixel, more than {PICTURE_VALUES}"
+            )
 
     def row_of_picture(self, depth: int) -> tuple[int, bool]:
         """Values that a product reads a pixel of the picture, and whether they are sums of two bf16.
@@ -179,7 +183,7 @@ class _Lowering:
     def elementwise(self, i: int, kind: str, other: Activation | None = None, clamp: float = 0.0) -> None:
         x = self.current(i)
         out = self.activation(x.height, x.width, x.channels)
-        self.emit(
+        self.steps.append(
             Step(
                 kind, self.label(i, kind), x.height, x.width, into=x, out=out, residual=other, clamp=clamp,
                 length=x.width * x.pitch,
@@ -241,6 +245,7 @@ class _Lowering:
             into_stride=stride,
         )  # fmt: skip
         if self.x is None:
+            self.check_picture(i, self.channels * r)
             step.load, step.clamp = r, self.clamp
             step.into_pitch, step.split = self.row_of_picture(self.channels * r * r)
             if spectral:  # reads floats
@@ -252,6 +257,7 @@ class _Lowering:
             self.x.border = step.reach = 1
         if ends:
             step.store = shuffle * up
+            self.check_picture(i, cout * step.store)
             step.out_pitch = pad16(cout * step.store**2)
             step.scratch += self.scratch(floats=width * step.out_pitch)
         else:
@@ -278,7 +284,7 @@ class _Lowering:
             step.add, step.residual = None, step.add
         if winograd:
             self.to_winograd(step)
-        self.emit(step)
+        self.steps.append(step)
         self.x, self.stored = step.out, ends
         self.height, self.width, self.channels = rows * shuffle * up, width * shuffle * up, cout
         self.unshuffle, self.upsample, self.clamp = 1, False, 0.0
@@ -313,7 +319,7 @@ class _Lowering:
             step.products = lambda step=step, name=name: self.products.res(i, step, name)
             if self.winograd(layer):
                 self.to_winograd(step)
-            self.emit(step)
+            self.steps.append(step)
             y = out
         self.x = y
 
@@ -330,12 +336,12 @@ class _Lowering:
         if self.packer.bf16:
             scratch += self.scratch(values=x.width * wide)
         size = (x.height, x.width)
-        self.emit(
+        self.steps.append(
             Step("pool_sums", self.label(i, "pool sums"), *size, into=x, products=[widen], pool=pool,
                  scratch=scratch)
         )  # fmt: skip
-        self.emit(Step("pool_scale", self.label(i, "pool scale"), *size, pool=pool))
-        self.emit(
+        self.steps.append(Step("pool_scale", self.label(i, "pool scale"), *size, pool=pool))
+        self.steps.append(
             Step("pool_apply", self.label(i, "pool apply"), *size, into=x, out=out, residual=x,
                  products=[widen], expand=[narrow], pool=pool, scratch=scratch)
         )  # fmt: skip
@@ -360,7 +366,7 @@ class _Lowering:
         )  # fmt: skip
         compress, expand = self.products.zenith(i, layer, x, out, u_plane, e_plane)
         step.products, step.expand = [compress], [expand]
-        self.emit(step)
+        self.steps.append(step)
         self.x = out
         return next_layer
 

@@ -165,8 +165,8 @@ class NativeEngine(Engine):
     def profile(
         self, part: str, x: NDArray[Any], plane: NDArray[np.float32] | None = None, repeats: int = 5
     ) -> list[tuple[str, float]]:
-        stage = self._whole[part]
         x, plane = self._checked(part, x, plane)
+        stage = self._whole[part]
         height, width = x.shape[1:3]
         step = stage.multiple
         plan = self._plan(stage, -(-height // step) * step, -(-width // step) * step)

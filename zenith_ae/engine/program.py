@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -152,14 +152,12 @@ class Step:
             return begin * self.into_stride - self.reach, end * self.into_stride + self.reach
         return begin, end
 
-    border: Activation | None = None
     products: Any = ()  # a function that gives a list of Product once rows are known, or a list
     expand: Any = ()
     mix: Mix | None = None
     spectral: Any = None
     pool: Pool | None = None
     scratch: int = 0  # bytes
-    more: tuple[Activation, ...] = field(default=())  # other activations in use
 
 
 @dataclass
@@ -241,7 +239,7 @@ def place(steps: list[Step], value_bytes: int) -> int:
     for index, step in enumerate(steps):
         if index > end:
             begin, end = index, index + max(step.chain, 1) - 1
-        uses = (step.into, step.out, step.residual, step.add, step.border, *step.more)
+        uses: tuple[Activation | None, ...] = (step.into, step.out, step.residual, step.add)
         if step.pool:
             uses += (step.pool.sums, step.pool.scale)
         for a in uses:

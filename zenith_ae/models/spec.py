@@ -75,6 +75,13 @@ class Layer:
     def reach(self, lo: int, hi: int) -> tuple[int, int]:
         return lo, hi
 
+    def check_sizes(self) -> None:
+        """Raise ConfigError where a size is no positive integer: files from outside say anything."""
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.type == "int" and (type(value) is not int or value < (f.name != "tile")):
+                raise ConfigError(f"{self}: {f.name} must be a positive integer, got {value!r}")
+
     def __str__(self) -> str:
         """As one would write it: required fields by position, others only where they differ."""
         shown = (
@@ -505,6 +512,8 @@ class ModelConfig:
         for part, layers in self.parts.items():
             if part not in expected:
                 raise ConfigError(f"{self.name}: unknown part {part!r}")
+            for layer in layers:
+                layer.check_sizes()
             *_, last = trace(layers, self.in_channels(part))
             if last.cout != expected[part]:
                 raise ConfigError(
