@@ -9,9 +9,11 @@ itself is no input of a folder or a pattern.
 
 from __future__ import annotations
 
+import codecs
 import glob
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +25,7 @@ from typing import Any, TextIO
 import click
 
 from zenith_ae.errors import ImageError, OutputError, ZenithError
-from zenith_ae.files import is_result
+from zenith_ae.files import is_result, reason
 
 __all__ = [
     "STDIO", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan", "run_jobs", "show_plan",
@@ -65,6 +67,8 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
     click.UsageError
         If the combination makes no sense, such as several inputs for one output file.
     """
+    if output == "":
+        raise click.UsageError("-o is empty (a variable that is not set?); give a file or a folder")
     if list(inputs).count(STDIO) > 1:
         raise click.UsageError("standard input (-) can be given only once")
     if STDIO in inputs and sys.stdin.isatty():
@@ -92,8 +96,7 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
             f"-o {output} names one file, but there are several inputs; "
             f"for a folder of that name give {output}/"
         )
-    special = os.path.exists(str(output)) and not os.path.isfile(str(output))  # a device or a pipe
-    if output not in (None, STDIO) and not into_folder and not special:
+    if output not in (None, STDIO) and not into_folder and not is_device(str(output)):
         if not _ending(str(output)):
             raise click.UsageError(
                 f"-o {output} has no ending that tells the format; for a folder of that name give {output}/"
@@ -156,10 +159,14 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
         yield item, "stdin", None
     elif os.path.isdir(item):
         empty, above = True, len(os.path.join(item, ""))
-        for file in _walk(item, kind, output):
+        unread: list[OSError] = []
+        for file in _walk(item, kind, output, unread):
             empty = False
             yield file, file[above:], None
-        if empty:
+        for error in unread:
+            name = error.filename
+            yield name, name[above:], ImageError(f"{name}: this folder cannot be read: {reason(error)}")
+        if empty and not unread:
             yield (
                 item,
                 "",
@@ -186,10 +193,11 @@ def _output_folder(output: str | None) -> str | None:
     return os.path.realpath(output) if output and output != STDIO else None
 
 
-def _walk(folder: str, kind: Kind, output: str | None) -> Iterator[str]:
+def _walk(folder: str, kind: Kind, output: str | None, unread: list[OSError] | None = None) -> Iterator[str]:
+    """Files of a folder and those below, in order; folders that cannot be read go to ``unread``."""
     avoid = _output_folder(output)
     endings = tuple(kind.suffixes)
-    for root, folders, files in os.walk(folder):
+    for root, folders, files in os.walk(folder, onerror=None if unread is None else unread.append):
         folders[:] = sorted(
             f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
         )
@@ -217,6 +225,16 @@ def is_done(job: Job) -> bool:
     return job.output != STDIO and os.path.isfile(job.output)
 
 
+def is_device(path: str) -> bool:
+    """Whether an output is there and no file or folder: /dev/null, a pipe."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def _visible(text: str) -> str:
+    """Text on one line: names may hold line ends, and what a terminal takes for a command."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 class Reporter:
     """Results to stdout (as sentences or JSON lines), errors and progress to stderr."""
 
@@ -227,23 +245,23 @@ class Reporter:
     def progress(self, text: str) -> None:
         """One line that is overwritten, on a terminal only."""
         if not self.quiet and sys.stderr.isatty():
-            self._write(sys.stderr, f"\r\x1b[K{text[:200]}", end="")
+            self._write(sys.stderr, f"\r\x1b[K{_visible(text)[:200]}", end="")
             self._shown = bool(text)
 
     def result(self, record: dict[str, Any], sentence: str, to_stdout: bool = True) -> None:
         """One finished input; ``to_stdout`` is False where stdout carries the data."""
         self._clear()
         if self.as_json:
-            self._write(sys.stdout, json.dumps(record, ensure_ascii=False, allow_nan=False))
+            ascii_only = not codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
+            self._write(sys.stdout, json.dumps(record, ensure_ascii=ascii_only, allow_nan=False))
         elif to_stdout and not self.quiet:
-            self._write(sys.stdout, sentence)
+            self._write(sys.stdout, _visible(sentence))
         elif self.verbose:
-            self._write(sys.stderr, sentence)
+            self._write(sys.stderr, _visible(sentence))
 
     def note(self, text: str) -> None:
         if not self.quiet:
-            self._clear()
-            self._write(sys.stderr, f"zenith-ae: {text}")
+            self.error(text)
 
     def detail(self, text: str) -> None:
         if self.verbose:
@@ -251,7 +269,7 @@ class Reporter:
 
     def error(self, text: str) -> None:
         self._clear()
-        self._write(sys.stderr, f"zenith-ae: {text}")
+        self._write(sys.stderr, f"zenith-ae: {_visible(text)}")
 
     def _clear(self) -> None:
         if self._shown:

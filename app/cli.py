@@ -264,7 +264,8 @@ def decode(**options: Any) -> int:
     from zenith_ae.latents import SUFFIX, parse_latents, read_latents
 
     def rename(name: str) -> str:
-        return name.removesuffix(".safetensors").removesuffix(".latent") + ".decoded" + suffix
+        stem = name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name.removesuffix(".safetensors")
+        return stem + ".decoded" + suffix
 
     suffix = picture_suffix(options) or ".png"
     session = Session(Kind(frozenset({SUFFIX}), rename, WRITABLE_SUFFIXES), options)
@@ -349,6 +350,9 @@ def run(arguments: list[str] | None = None) -> int:
     warnings.filterwarnings("ignore", module=r"PIL\.")
     # Let a polite kill remove temporary files too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for name in ("stdin", "stdout", "stderr"):  # None where a shell closed it, as 2>&- does
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     try:
         code = cli.main(arguments, prog_name="zenith-ae", standalone_mode=False)
         return code if isinstance(code, int) else 0

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zenith_ae.errors import LatentError, OutputError
+from zenith_ae.files import atomic_writer
 
-from .batch import STDIO, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
+from .batch import STDIO, Job, Kind, Reporter, Work, is_device, is_done, plan, run_jobs, show_plan
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
@@ -219,10 +220,13 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[st
     def write(job: Job, picture: Picture) -> tuple[str, ...]:
         if options["strip"]:
             picture = picture.map(lambda one: one.stripped())
+        suffix = picture_suffix(options) or suffix_for(picture.format)
+        if is_device(job.output):  # its name tells no format
+            with atomic_writer(Path(job.output)) as file:
+                return encode_picture(picture, file, suffix, job.output, quality)
         if job.output != STDIO:
             return write_picture(picture, job.output, quality)
         buffer = io.BytesIO()
-        suffix = picture_suffix(options) or suffix_for(picture.format)
         notes = encode_picture(picture, buffer, suffix, quality=quality)
         write_stdout(buffer.getvalue())
         return notes

@@ -1008,3 +1008,80 @@ def test_convert_replaces_nothing_unasked_and_knows_its_limits(here, capsys):
     assert "not of the TAESD family" in one_line(capsys.readouterr().err)
     assert run(["convert", "zenith-taef2-lite", "-o", "b.safetensors", "--to", "taesd"]) == 1
     assert "NAME_encoder.safetensors" in one_line(capsys.readouterr().err)
+
+
+# ---- unusual surroundings
+
+
+def test_an_empty_output_is_wrong_usage(here, dn, capsys):
+    picture("in/a.png")
+    assert run(["denoise", "in", *dn, "-o", ""]) == 2
+    assert "-o is empty" in capsys.readouterr().err
+    assert tree(here) == ["in/a.png"]
+
+
+def test_a_subfolder_that_cannot_be_read_is_told(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+    picture("in/locked/b.png")
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert run(["denoise", "in", *dn, "-o", "out/"]) == 1
+    text = one_line(capsys.readouterr().err)
+    assert text == "zenith-ae: in/locked: this folder cannot be read: Permission denied"
+    assert tree(here / "out") == ["a.denoised.png"]
+    assert run(["denoise", "in/locked", *dn]) == 1
+    assert "cannot be read" in one_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&-"])
+def test_closed_streams_do_no_harm(here, dn, closed):
+    picture("a.png")
+    command = f'"{sys.executable}" -m zenith_ae denoise a.png {" ".join(dn)} -o b.png {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout in ("", "a.png -> b.png  (sigma 10)\n")
+    assert pixel("b.png")
+
+
+def test_closed_standard_input_is_an_empty_file(here, dn):
+    command = f'"{sys.executable}" -m zenith_ae denoise - {" ".join(dn)} <&-'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "is empty" in one_line(done.stderr)
+
+
+def test_names_cannot_command_the_terminal(here, dn, capsys):
+    picture("a\nb\x1b[31m.png")
+    assert run(["denoise", "a\nb\x1b[31m.png", *dn]) == 0
+    assert capsys.readouterr().out == "a\\nb\\x1b[31m.png -> a\\nb\\x1b[31m.denoised.png  (sigma 10)\n"
+
+
+def test_json_is_json_in_every_encoding(here, dn):
+    picture("ü.png")
+    done = subprocess.run(
+        [sys.executable, "-m", "zenith_ae", "denoise", "ü.png", *dn, "--json"],
+        capture_output=True, check=True, env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )  # fmt: skip
+    assert json.loads(done.stdout.decode("ascii"))["output"] == "ü.denoised.png"
+
+
+def test_pictures_go_to_devices(here, dn, capsys):
+    picture("a.png")
+    for arguments in ([], ["--format", "webp"]):
+        assert run(["denoise", "a.png", *dn, "-o", os.devnull, *arguments]) == 0, capsys.readouterr().err
+    os.mkfifo("pipe")
+    with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE) as reader:
+        assert run(["denoise", "a.png", *dn, "-o", "pipe", "--format", "jpg"]) == 0
+        assert reader.communicate()[0].startswith(b"\xff\xd8\xff")
+
+
+def test_a_latent_file_in_capitals_becomes_a_picture_of_its_name(here, ae, capsys):
+    picture("a.png")
+    assert run(["encode", "a.png", *ae, "-o", "A.LATENT.SAFETENSORS"]) == 0
+    assert run(["decode", "A.LATENT.SAFETENSORS", *ae]) == 0
+    assert "A.decoded.png" in capsys.readouterr().out

@@ -89,6 +89,23 @@ def test_changed_parameters_change_the_result(nano) -> None:
     with torch.no_grad():
         last += 0.25
     torch.testing.assert_close(mine.decode(z).sample, before + 0.5, rtol=0, atol=1e-5)
+    last.data += 0.25  # as diffusers' EMAModel does; torch keeps no account of it
+    torch.testing.assert_close(mine.decode(z).sample, before + 1.0, rtol=0, atol=1e-5)
+
+
+def test_float64_is_computed_exactly(nano) -> None:
+    mine = AutoencoderZenith.load(nano)
+    z = torch.randn(1, 32, 4, 4, generator=torch.Generator().manual_seed(0))
+    exact = mine.decode(z).sample
+    torch.testing.assert_close(mine.double().decode(z.double()).sample, exact.double(), rtol=0, atol=1e-6)
+
+
+def test_latents_are_scaled_for_pictures_as_autoencoder_tiny_does(tiny, nano) -> None:
+    mine = AutoencoderZenith.load(nano)
+    z = torch.linspace(-4, 4, 9)
+    assert torch.equal(mine.scale_latents(z), tiny.scale_latents(z))
+    x = torch.linspace(0, 1, 9)
+    assert torch.equal(mine.unscale_latents(x), tiny.unscale_latents(x))
 
 
 def test_tiling_and_slicing_change_nothing(nano) -> None:
@@ -123,6 +140,10 @@ def test_it_is_saved_loaded_and_copied_like_any_model(nano, tmp_path) -> None:
     assert again.config.latent_channels == 32
     assert torch.equal(again.encode(x).latents, z)
     assert torch.equal(copy.deepcopy(mine).encode(x).latents, z)
+    for path in (tmp_path, str(tmp_path)):  # and back to the command line
+        back = zenith_ae.load(path, dtype="float32")
+        assert np.array_equal(back.encode(x / 2 + 0.5), z)
+    assert torch.equal(AutoencoderZenith.load(tmp_path).encode(x).latents, z)
 
 
 def test_what_it_cannot_load_is_refused(nano, tmp_path) -> None:

@@ -867,3 +867,17 @@ def test_wrong_options_are_refused_clearly() -> None:
         engine.create(weights, threads=0)
     with pytest.raises(IsaError, match="available"):
         engine.create(weights, isa="mmx")
+
+
+def test_torch_computes_in_float32_whatever_its_defaults() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    config = zoo.build("zenith-taesd-nano")
+    weights, x = random_weights(config), inputs(config, "encoder", 16, 24)["x"]
+    expected = engine.create(weights, "torch").run("encoder", x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert np.array_equal(engine.create(weights, "torch").run("encoder", x), expected)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert np.array_equal(engine.create(weights, "torch").run("encoder", x), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)

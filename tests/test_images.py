@@ -387,10 +387,13 @@ def test_what_cannot_be_opened_says_why(tmp_path):
             read_picture(tmp_path / "s")
 
 
-def test_a_limit_that_is_no_number_is_named(monkeypatch):
+def test_a_limit_that_is_no_number_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("ZENITH_MAX_PIXELS", "1e9")
-    with pytest.raises(ConfigError, match="ZENITH_MAX_PIXELS must be a number"):
-        read_picture(deep_png(2, 1, 8, 0, rows=b"\0\0\0"))
+    data = deep_png(2, 1, 8, 0, rows=b"\0\0\0")
+    (tmp_path / "a.png").write_bytes(data)
+    for source in (data, tmp_path / "a.png"):
+        with pytest.raises(ConfigError, match=r"^ZENITH_MAX_PIXELS must be a number"):
+            read_picture(source)
 
 
 def test_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
@@ -681,3 +684,98 @@ def test_an_animated_lossless_webp_stays_lossless(tmp_path):
     back = read_picture(tmp_path / "b.webp", every=True)
     for old, new in zip((picture, *picture.more), (back, *back.more), strict=True):
         np.testing.assert_array_equal(old.pixels[..., :3], new.pixels[..., :3])
+
+
+# ---- corners of formats
+
+
+def tiff(path, array, *tags):
+    """An uncompressed little-endian TIFF of one strip, with these further (tag, value)."""
+    height, width = array.shape[:2]
+    samples = 1 if array.ndim == 2 else array.shape[2]
+    known = {256: width, 257: height, 258: 8 * array.itemsize, 259: 1, 262: 1, 273: 0, 277: samples,
+             278: height, 279: array.nbytes} | dict(tags)  # fmt: skip
+    if array.dtype.kind == "f":
+        known[339] = 3
+    start = 8 + 2 + 12 * len(known) + 4
+    bits = struct.pack("<H", 8 * array.itemsize) * samples
+    known[273] = start + len(bits)
+    entries = b"".join(
+        struct.pack("<HHII", tag, 3, samples, start)
+        if tag == 258 and samples > 2
+        else struct.pack("<HHII", tag, 4, 1, value)
+        for tag, value in sorted(known.items())
+    )
+    data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+    path.write_bytes(b"II*\0\x08\0\0\0" + struct.pack("<H", len(known)) + entries + b"\0" * 4 + bits + data)
+    return path
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_a_tiff_whose_zero_is_white_is_no_negative(tmp_path, dtype):
+    peak = 1 if dtype == np.float32 else np.iinfo(dtype).max
+    grey = (np.arange(48).reshape(6, 8) / 47 * peak).astype(dtype)
+    right, inverted = (
+        read_picture(tiff(tmp_path / f"{n}.tif", values, (262, n)))
+        for n, values in ((1, grey), (0, peak - grey))
+    )
+    np.testing.assert_allclose(inverted.pixels, right.pixels, atol=1e-6)
+    assert inverted.pixels.dtype == dtype
+    write_picture(inverted, tmp_path / "back.tif")
+    np.testing.assert_allclose(read_picture(tmp_path / "back.tif").pixels, right.pixels, atol=1e-6)
+
+
+def test_channels_of_a_tiff_that_are_left_out_are_noted(tmp_path):
+    array = np.arange(6 * 8 * 4, dtype=np.uint8).reshape(6, 8, 4)
+    picture = read_picture(tiff(tmp_path / "a.tif", array, (262, 2), (338, 0)))
+    assert picture.layout == "RGB" and np.array_equal(picture.pixels, array[..., :3])
+    assert picture.notes == ("1 further channel of the TIFF cannot be kept",)
+    assert read_picture(tiff(tmp_path / "b.tif", array, (262, 2), (338, 2))).notes == ()
+
+
+def test_a_tiff_of_a_kind_that_cannot_be_read_is_one_clear_line(tmp_path):
+    path = tiff(tmp_path / "a.tif", np.zeros((4, 4), np.float64))
+    with pytest.raises(ImageError, match=r"a\.tif: damaged, or of a kind that is not supported") as caught:
+        read_picture(path)
+    assert "object at" not in str(caught.value)
+
+
+def test_the_gamma_of_a_png_is_kept_where_it_matters(tmp_path):
+    from PIL.PngImagePlugin import PngInfo
+
+    for gamma, kept in ((1.0, 1.0), (0.45455, None)):
+        chunks = PngInfo()
+        chunks.add(b"gAMA", struct.pack(">I", round(gamma * 1e5)))
+        pixels("RGB").save(tmp_path / "a.png", pnginfo=chunks)
+        picture = read_picture(tmp_path / "a.png")
+        assert picture.metadata.get("gamma") == kept
+        assert write_picture(picture, tmp_path / "b.png") == ()
+        assert read_picture(tmp_path / "b.png").metadata.get("gamma") == kept
+        notes = write_picture(picture, tmp_path / "b.jpg")
+        assert any("gamma" in note for note in notes) == (kept is not None)
+
+
+def test_limits_of_writing_are_named(tmp_path):
+    picture = Picture(np.zeros((1, 65501, 3), np.uint8), "RGB", "RGB")
+    with pytest.raises(OutputError, match="at most 65500 pixels a side"):
+        write_picture(picture, tmp_path / "a.jpg")
+    for quality in (0, -5, 500):
+        with pytest.raises(ValueError, match="quality"):
+            write_picture(picture, tmp_path / "a.webp", quality)
+    floats = Picture(np.zeros((2, 2, 3), np.float32), "RGB", "RGB")
+    assert write_picture(floats, tmp_path / "a.tif") == ("TIFF gets float colour as 8 bits a channel",)
+
+
+def test_a_poster_is_no_frame_of_an_animation(tmp_path):
+    poster, *frames = (Image.new("RGB", (8, 6), (value, 0, 0)) for value in (250, 10, 100, 200))
+    poster.save(tmp_path / "a.png", save_all=True, append_images=frames, default_image=True, duration=50)
+    picture = read_picture(tmp_path / "a.png", every=True)
+    assert len(picture.more) == 3
+    write_picture(picture, tmp_path / "b.webp")
+    back = read_picture(tmp_path / "b.webp", every=True)
+    assert [int(p.pixels[0, 0, 0]) for p in (back, *back.more)] == [10, 100, 200]
+
+
+def test_pictures_are_compared_by_identity():
+    a, b = (Picture(np.zeros((2, 2, 3), np.uint8), "RGB", "RGB") for _ in range(2))
+    assert a == a and a != b and len({a, b}) == 2 and b in [a, b]

@@ -1,4 +1,8 @@
+import copy
+import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +13,7 @@ from PIL import Image, ImageCms
 import zenith_ae
 from zenith_ae.batches import as_batch, from_rgb, orient, to_rgb, unorient
 from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError
+from zenith_ae.image_writing import write_picture
 from zenith_ae.images import Picture, read_picture
 from zenith_ae.models.zoo import build
 from zenith_ae.pipelines import Autoencoder, Denoiser
@@ -195,6 +200,35 @@ def test_a_path_gives_a_pillow_image_and_a_picture_a_picture(dn, tmp_path):
     assert isinstance(again, Picture)
     assert np.array_equal(again.pixels, np.asarray(clean))
     assert again.format == "PNG"
+
+
+def test_every_frame_of_a_picture_is_worked_on(dn, ae):
+    frames = [Picture(noise((9, 8, 3), seed=n), "RGB", "RGB", "WEBP") for n in range(3)]
+    whole = replace(frames[0], more=tuple(frames[1:]))
+    for model in (lambda p: dn(p, sigma=10), ae.roundtrip):
+        result = model(whole)
+        for frame, out in zip(frames, (result, *result.more), strict=True):
+            assert np.array_equal(out.pixels, model(frame).pixels)
+
+
+def test_models_are_copied_and_sent_to_processes(dn, ae):
+    image = noise((9, 8, 3))
+    for copied in (copy.deepcopy(dn), pickle.loads(pickle.dumps(dn))):
+        assert copied.engine is not dn.engine and copied.engine.threads == 2
+        assert np.array_equal(copied(image, sigma=10), dn(image, sigma=10))
+    again = pickle.loads(pickle.dumps(ae))
+    assert again.engine.dtype == "float32" and again.space == ae.space
+    assert np.array_equal(again.encode(image), ae.encode(image))
+
+
+def test_only_a_picture_of_fewer_bits_than_its_file_is_warned_of(dn, ae, tmp_path):
+    write_picture(Picture(noise((9, 8, 3), np.uint16), "RGB", "RGB"), tmp_path / "a.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ae.encode(tmp_path / "a.png")
+        dn.estimate_sigma(tmp_path / "a.png")
+    with pytest.warns(UserWarning, match="8 bits a channel"):
+        dn(tmp_path / "a.png", sigma=10)
 
 
 def test_the_result_of_a_path_keeps_what_its_file_says(dn, tmp_path):

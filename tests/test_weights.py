@@ -248,6 +248,20 @@ def test_missing_model_names_the_shipped_ones() -> None:
         load_weights("no-such-model")
 
 
+def test_weights_that_cannot_be_opened_say_why(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="no such file"):
+        load_weights(tmp_path / ("n" * 300))
+    (tmp_path / "loop.safetensors").symlink_to("loop.safetensors")
+    with pytest.raises(WeightsError, match="no such file"):
+        load_weights(tmp_path / "loop.safetensors")
+    if not os.geteuid():
+        pytest.skip("root may read everything")
+    (tmp_path / "closed.safetensors").write_bytes(b"")
+    (tmp_path / "closed.safetensors").chmod(0)
+    with pytest.raises(WeightsError, match="cannot be read: Permission denied"):
+        load_weights(tmp_path / "closed.safetensors")
+
+
 def test_a_latent_space_does_not_depend_on_what_files_are_called(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()

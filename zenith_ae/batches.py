@@ -66,14 +66,14 @@ def as_batch(image: Any) -> Batch:
         from .images import read_picture, to_pil
 
         read = read_picture(image)
-        if is_deep(read.pixels, read.layout):
-            warnings.warn(
-                f"{image}: Pillow has no mode for 16-bit colour, so the result has 8 bits a channel; "
-                "zenith_ae.read_picture(path) and zenith_ae.write_picture keep 16",
-                stacklevel=3,
-            )
 
         def as_image(new: NDArray) -> Any:
+            if is_deep(read.pixels, read.layout):
+                warnings.warn(
+                    f"{image}: Pillow has no mode for 16-bit colour, so the result has 8 bits a channel; "
+                    "zenith_ae.read_picture(path) and zenith_ae.write_picture keep 16",
+                    stacklevel=3,
+                )
             result = to_pil(read.with_pixels(new[0]))
             result.info.update(read.metadata)  # the ICC profile above all: without it the colours are others
             return result
@@ -89,8 +89,17 @@ def as_batch(image: Any) -> Batch:
         from .images import Picture, from_pil, to_pil
 
         if isinstance(image, Picture):
-            return Batch(image.pixels[None], image.layout, lambda new: image.with_pixels(new[0]))
+            if image.pixels.ndim != 3 or image.pixels.shape[2] != len(image.layout):
+                raise ImageError(
+                    f"a Picture of layout {image.layout} must have pixels (H, W, {len(image.layout)}), "
+                    f"got {image.pixels.shape}"
+                )
+            return Batch(_check(image.pixels[None]), image.layout, lambda new: image.with_pixels(new[0]))
         if isinstance(image, Image.Image):
+            try:
+                image.load()
+            except OSError as error:  # opened, but not decoded before
+                raise ImageError(f"damaged or truncated picture ({error})") from None
             picture = from_pil(image)
 
             def restore(new: NDArray) -> Image.Image:
@@ -98,7 +107,7 @@ def as_batch(image: Any) -> Batch:
                 result.info = {k: v for k, v in image.info.items() if k != "transparency"}
                 return result
 
-            return Batch(picture.pixels[None], picture.layout, restore)
+            return Batch(_check(picture.pixels[None]), picture.layout, restore)
     kind = type(image).__name__
     raise ImageError(f"a picture must be a path, a Pillow image, a numpy array or a torch tensor, not {kind}")
 

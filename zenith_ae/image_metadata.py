@@ -16,6 +16,7 @@ __all__ = ["EXIF_BLOCK", "GPS_BLOCK", "described", "read_metadata", "upright", "
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
 _DESCRIPTIVE_TAGS = (0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, EXIF_BLOCK, GPS_BLOCK)
 ORIENTATION = 0x0112
+SRGB_GAMMA = 0.45455  # as the chunk gAMA of a PNG says it: programs show pictures without one alike
 
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -37,6 +38,10 @@ def read_metadata(image: Image.Image) -> dict[str, Any]:
         metadata["exif"] = exif if exif.startswith(b"Exif\0\0") else b"Exif\0\0" + exif
     if isinstance(image.info.get("xmp"), bytes):
         metadata["xmp"] = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", image.info["xmp"])
+    if image.format == "PNG" and not {"srgb", "icc_profile"} & image.info.keys():
+        gamma = image.info.get("gamma")
+        if isinstance(gamma, float) and 0 < gamma < 10 and abs(gamma - SRGB_GAMMA) > 1e-3:
+            metadata["gamma"] = gamma
     if dpi := image.info.get("dpi"):
         try:
             dpi = float(dpi[0]), float(dpi[1])

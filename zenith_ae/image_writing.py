@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,6 +61,7 @@ _PROFILED = {
     b"CMYK": ("CMYK",),
 }
 
+JPEG_SIDE = 65500  # libjpeg's limit
 _TIFF_XMP = 700  # the tag that holds it
 _PLUGINS = {"WEBP": "WebP", "TIFF": "Tiff", "JPEG2000": "Jpeg2K", "AVIF": "Avif"}
 
@@ -107,7 +108,15 @@ def encode_picture(
     picture: Picture, file: BinaryIO, suffix: str, name: str = "<stdout>", quality: int | None = None
 ) -> tuple[str, ...]:
     """Encode into a binary file in the format of ``suffix``; otherwise like `write_picture`."""
+    if quality is not None and not 1 <= quality <= 100:
+        raise ValueError(f"quality must be from 1 to 100, got {quality}")
     spec = _FORMATS[suffix.lower()]
+    if picture.more and picture.metadata.get("default_image") and spec.name in ("WEBP", "AVIF"):
+        # Of an animated PNG the picture for programs without animations is no frame.
+        first, *frames = picture.more
+        picture = replace(first, metadata=picture.metadata | first.metadata, more=tuple(frames))
+    if spec.name == "JPEG" and max(picture.height, picture.width) > JPEG_SIDE:
+        raise OutputError(f"{name}: a JPEG holds at most {JPEG_SIDE} pixels a side; choose .png or .tif")
     image, options, notes = _prepare(picture, spec, name, quality)
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
@@ -173,12 +182,21 @@ def _prepare(
             if len(options.get(key, b"")) > 65000:
                 del options[key]
                 notes = (*notes, f"{key.upper()} is too long for a JPEG")
-    if spec.name == "PNG" and "xmp" in options:
+    gamma = picture.metadata.get("gamma")
+    if gamma and spec.name != "PNG":
+        notes = (
+            *notes,
+            f"{spec.name} cannot hold the PNG's gamma of {gamma:g}, so it looks different",
+        )
+    if spec.name == "PNG" and ("xmp" in options or gamma):
         from PIL.PngImagePlugin import PngInfo
 
-        text = PngInfo()
-        text.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
-        options["pnginfo"] = text
+        chunks = PngInfo()
+        if gamma:
+            chunks.add(b"gAMA", struct.pack(">I", round(gamma * 100_000)))
+        if "xmp" in options:
+            chunks.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
+        options["pnginfo"] = chunks
     if spec.name == "TIFF" and ("exif" in options or "xmp" in options):
         tags: Any = {}
         if "exif" in options:
@@ -242,6 +260,8 @@ def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple
         return Image.fromarray(two_bytes_wide(pixels, "<" if "exif" in picture.metadata else "=")), notes
     if is_deep(picture.pixels, picture.layout):
         notes = (f"{spec.name} cannot hold 16-bit colour, so it has 8 bits a channel",)
+    if picture.pixels.dtype == np.float32 and picture.layout != "L":
+        notes = (f"{spec.name} gets float colour as 8 bits a channel",)
     image = to_pil(picture)
     if image.mode == "I" and "I" not in spec.modes and "I;16" in spec.modes:
         image = Image.fromarray(np.ascontiguousarray(picture.pixels[:, :, 0]))

@@ -36,11 +36,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import deep_colour, in_planes
-from .errors import ConfigError, ImageError, MissingDependencyError
+from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
 from .files import reason
 from .image_metadata import ORIENTATION, read_metadata, upright, webp_is_lossless
 
@@ -52,7 +52,7 @@ MAX_PIXELS = 2**28
 _CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Picture:
     """One picture: pixels and what else its file says.
 
@@ -62,7 +62,8 @@ class Picture:
     layout : what the C channels are: "L", "LA", "RGB", "RGBA" or "CMYK".
     mode : the Pillow mode that the pixels came from.
     format : the file's format as Pillow names it ("PNG"), or None.
-    metadata : "icc_profile", "exif", "xmp" (bytes), "dpi" (pair), "lossless" (bool), and of
+    metadata : "icc_profile", "exif", "xmp" (bytes), "dpi" (pair), "lossless" (bool), "gamma" (of a PNG
+        that says it in place of a profile), and of
         animations "duration" (milliseconds) and "loop" (times, 0 for ever), as known.
     notes : sentences about what could not be kept.
     more : the other pictures of an animation or document, if they were asked for.
@@ -166,7 +167,7 @@ def read_picture(
     except OSError as error:
         raise ImageError(f"{name}: cannot be read: {reason(error)}") from None
     except ValueError as error:  # "embedded null byte"
-        if isinstance(error, ImageError):
+        if isinstance(error, ZenithError):
             raise
         raise ImageError(f"{name!r}: not a usable path: {error}") from None
 
@@ -227,7 +228,8 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                     pixels, layout = deep.pixels(frames, image.info.get("transparency"))
                     pictures.append(Picture(pixels, layout, layout, format, metadata, notes))
                 else:
-                    pictures.append(from_pil(frame, metadata, format, lost + notes, name))
+                    picture = from_pil(frame, metadata, format, lost + notes, name)
+                    pictures.append(_as_tiff_means(picture, image) if format == "TIFF" else picture)
             if format != "TIFF":
                 pictures = _alike(pictures)
             return replace(pictures[0], more=tuple(pictures[1:]))
@@ -238,10 +240,28 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         raise ImageError(
             f"{name}: more pixels than the limit of {limit} (a decompression bomb?); {hint}"
         ) from None
+    except UnidentifiedImageError:
+        raise ImageError(
+            f"{name}: damaged, or of a kind that is not supported (such as float colour in a TIFF); "
+            "export it with 8 or 16 bits a channel"
+        ) from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, ...
         raise ImageError(
             f"{name}: damaged or truncated picture ({_short(error)}); copy or export it again"
         ) from None
+
+
+def _as_tiff_means(picture: Picture, image: Image.Image) -> Picture:
+    """What Pillow leaves to do of a TIFF: 0 may stand for white, and channels may be left out."""
+    tags = getattr(image, "tag_v2", {})
+    if tags.get(_PHOTOMETRIC) == 0 and (image.mode.startswith("I") or image.mode == "F"):  # others it inverts
+        peak = 1 if picture.pixels.dtype == np.float32 else np.iinfo(picture.pixels.dtype).max
+        picture = picture.with_pixels(peak - picture.pixels)
+    more = tags.get(_SAMPLES, 1) - picture.pixels.shape[2]
+    if more > 0:
+        note = f"{more} further channel{'s' if more > 1 else ''} of the TIFF cannot be kept"
+        picture = replace(picture, notes=(*picture.notes, note))
+    return picture
 
 
 def _open(
@@ -324,6 +344,7 @@ def _is_deeper(image: Image.Image, head: bytes) -> bool:
     )
 
 
+_PHOTOMETRIC, _SAMPLES = 262, 277  # tags of a TIFF
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")

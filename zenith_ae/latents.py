@@ -54,7 +54,7 @@ class Reader(Protocol):
     space: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LatentFile:
     """Latents of one picture (or of several of one size).
 

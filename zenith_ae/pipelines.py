@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,10 +48,25 @@ _PIXELS_AT_ONCE = 2**22
 # is, turned by 180 degrees, by 90 either way, then mirrored. On validation photographs at sigma 15 to 50 a
 # half turn brings 0.089 dB and a mirror 0.075 to 0.080, the four turns 0.134, other fours 0.122 to 0.127.
 _ORIENTATIONS = (0, 3, 5, 6, 1, 2, 4, 7)
+# What type checkers may know: what a name loads. A file may hold either.
+ShippedDenoiser = Literal["zenith-denoise", "zenith-denoise-fast", "zenith-deblur"]
+ShippedAutoencoder = Literal["zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-4ch-lite"]
 # Rows at once where float copies of a whole picture would be large.
 _BAND = 128
 
 
+@overload
+def load(
+    model: ShippedDenoiser, device: str = "auto", dtype: str = "auto", threads: int | None = None
+) -> Denoiser: ...
+@overload
+def load(
+    model: ShippedAutoencoder, device: str = "auto", dtype: str = "auto", threads: int | None = None
+) -> Autoencoder: ...
+@overload
+def load(
+    model: str | os.PathLike[str], device: str = "auto", dtype: str = "auto", threads: int | None = None
+) -> Any: ...
 def load(
     model: str | os.PathLike[str],
     device: str = "auto",
@@ -101,6 +116,11 @@ class _Pipeline:
         #: The same for models that read each other's latents (`zenith_ae.weights.Weights.space`).
         self.space: str = weights.space
         self.engine: Engine = create(weights, device=device, dtype=dtype, threads=threads)
+        self._options = device, dtype, threads
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies, also in other processes, have an engine of their own."""
+        return type(self), (self.engine.weights, *self._options)
 
     @property
     def name(self) -> str:
@@ -193,7 +213,7 @@ class Autoencoder(_Pipeline):
         array = np.asarray(latents) if tensor is None else tensor.detach().float().cpu().numpy()
         z = check_latents(array[None] if array.ndim == 3 else array, self.config.latent_channels)
         factor = self.config.factor
-        height, width = size or (z.shape[2] * factor, z.shape[3] * factor)
+        height, width = size if size is not None else (z.shape[2] * factor, z.shape[3] * factor)
         if (-(-height // factor), -(-width // factor)) != z.shape[2:] or min(height, width) < 1:
             raise LatentError(
                 f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"
@@ -207,7 +227,12 @@ class Autoencoder(_Pipeline):
         return rgb if tensor is None else tensor_like(rgb.transpose(0, 3, 1, 2), tensor)
 
     def roundtrip(self, image: Any, tile: Tile = "auto") -> Any:
-        """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept."""
+        """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept.
+
+        Of a `Picture` with several frames or pages, each by itself.
+        """
+        if getattr(image, "more", ()):
+            return image.map(lambda frame: self.roundtrip(frame, tile))
         batch = as_batch(image)
         z = self.encode(to_rgb(batch.pixels, batch.layout), tile=tile)
         return batch.restore(self.decode_like(z, batch.pixels, batch.layout, tile))
@@ -240,7 +265,7 @@ class Denoiser(_Pipeline):
         grain: float = 0.0,
         passes: int = 1,
     ) -> Any:
-        """Denoise a picture or a batch.
+        """Denoise a picture or a batch; of a `Picture` with several frames or pages, each by itself.
 
         Parameters
         ----------
@@ -272,8 +297,10 @@ class Denoiser(_Pipeline):
             If ``sigma`` is out of range or of a wrong shape, one of the shares is out of range, or
             ``passes`` is another number.
         """
-        batch = as_batch(image)
         shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+        if getattr(image, "more", ()):
+            return image.map(lambda frame: self(frame, sigma, tile=tile, passes=passes, **shares))
+        batch = as_batch(image)
         return batch.restore(
             self.clean(batch.pixels, batch.layout, sigma, tile=tile, passes=passes, **shares)
         )
@@ -333,7 +360,7 @@ class Denoiser(_Pipeline):
         for name, share in shares.items():
             if not 0 <= share <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {share}")
-        if type(passes) is not int or passes not in PASSES:
+        if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
         if isinstance(sigma, str):
             if sigma != "auto":

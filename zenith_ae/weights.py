@@ -151,7 +151,7 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
     shipped = available_weights()
     name = path_or_name if isinstance(path_or_name, str) else ""
     path = shipped.get(name, Path(path_or_name))
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises where a folder may not be entered
         names = ", ".join(shipped) or "none"
         raise WeightsError(f"{path_or_name}: no such file or shipped model (shipped: {names})")
     try:
@@ -166,15 +166,20 @@ def _load_folder(folder: Path) -> Weights:
     files = sorted(found, key=lambda file: (file.stem != _DIFFUSERS_FILE, file.name))
     if not files:
         raise WeightsError(f"no {_DIFFUSERS_FILE}.safetensors in this folder")
-    metadata = {}
+    metadata, definition = {}, None
     with contextlib.suppress(FileNotFoundError):
         try:
             config = json.loads((folder / "config.json").read_text("utf-8"))
             metadata = {k: str(config[k]) for k in ("scaling_factor", "shift_factor") if k in config}
+            definition = config.get("model") if config.get("_class_name") == "AutoencoderZenith" else None
         except (OSError, ValueError, TypeError) as error:
             if isinstance(error, FileNotFoundError):
                 raise
             raise WeightsError(f"config.json is not readable: {error}") from None
+    if definition is not None:  # of `zenith_ae.integrations.diffusers`, whose `bn` has nothing learned
+        tensors, _ = _read(files[0])
+        named = {key: t for key, t in tensors.items() if not key.startswith("bn.")}
+        return Weights(ModelConfig.from_json(str(definition)), named, metadata)
     weights = _load_file(files[0], folder.resolve().name)
     return replace(weights, metadata={**metadata, **weights.metadata})
 
@@ -203,6 +208,11 @@ def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
     """Tensors and metadata of a file, as they are stored but for bfloat16, which numpy lacks."""
     if path.suffix in _PICKLES:
         return _read_pickle(path), {}
+    try:
+        with open(path, "rb"):  # the library says of every file that it cannot open that it is not there
+            pass
+    except OSError as error:
+        raise WeightsError(f"cannot be read: {reason(error)}") from None
     try:
         with safetensors.safe_open(path, "np") as file:
             metadata = dict(file.metadata() or {})

@@ -47,7 +47,7 @@ class TorchEngine(Engine):
         self.threads = torch.get_num_threads()
         self._modules: dict[tuple[str, int], Network] = {}
         for part in weights.config.parts:
-            self._modules[part, -1] = frozen_module(weights, part).to(self._device)
+            self._modules[part, -1] = frozen_module(weights, part).to(self._device, torch.float32)
 
     def _working_bytes(self, stage: Stage, height: int, width: int) -> int:
         # Input, output and two intermediate results of the widest layer are alive at once.
@@ -67,7 +67,7 @@ class TorchEngine(Engine):
         region: Region,
         target: NDArray[Any],
     ) -> None:
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast(self._device.type, enabled=False):
             x = self._load(source, region)
             if plane is not None:
                 x = torch.cat([x, self._load(plane[:, :, None], region)], 1)

@@ -57,6 +57,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     model : the definition of the model, `ModelConfig.to_json`.
     latent_channels, in_channels, out_channels, block_out_channels : what pipelines ask for; they
         follow from ``model``.
+    latent_magnitude, latent_shift : of `scale_latents`.
     """
 
     @register_to_config
@@ -67,6 +68,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         in_channels: int = 3,
         out_channels: int = 3,
         block_out_channels: tuple[int, ...] = (64, 64, 64, 64),
+        latent_magnitude: float = 3.0,
+        latent_shift: float = 0.5,
         scaling_factor: float = 1.0,
         shift_factor: float = 0.0,
         batch_norm_eps: float = 1e-4,
@@ -131,10 +134,10 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     @apply_forward_hook
     def decode(
-        self, z: Tensor, generator: torch.Generator | None = None, return_dict: bool = True
+        self, x: Tensor, generator: torch.Generator | None = None, return_dict: bool = True
     ) -> DecoderOutput | tuple[Tensor]:
         """Pictures (N, 3, 8 h, 8 w), about [-1, 1], of latents (N, C, h, w)."""
-        sample = self._run("decoder", z) * 2 - 1
+        sample = self._run("decoder", x) * 2 - 1
         return DecoderOutput(sample=sample) if return_dict else (sample,)
 
     def forward(self, sample: Tensor, return_dict: bool = True) -> DecoderOutput | tuple[Tensor]:
@@ -143,6 +146,14 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             self.encode(sample).latents, return_dict=return_dict
         )
         return decoded
+
+    def scale_latents(self, x: Tensor) -> Tensor:
+        """Latents as values in [0, 1], for storage in pictures."""
+        return x.div(2 * self.config.latent_magnitude).add(self.config.latent_shift).clamp(0, 1)
+
+    def unscale_latents(self, x: Tensor) -> Tensor:
+        """The inverse of `scale_latents`."""
+        return x.sub(self.config.latent_shift).mul(2 * self.config.latent_magnitude)
 
     # -- engines -----------------------------------------------------------------------------
 
@@ -175,11 +186,15 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     def _engine(self) -> Engine:
         """The native engine of the parameters as they are now."""
         parameters = dict(self.named_parameters())
-        state = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters.values())
+        # What goes through `.data`, as diffusers' EMAModel does, changes no version, but the sum.
+        state = tuple(
+            (p.data_ptr(), 0 if p.is_inference() else p._version, float(p.detach().sum(dtype=torch.float32)))
+            for p in parameters.values()
+        )
         if self._native is None or self._native[0] != state:
             tensors = {name: p.detach().float().numpy() for name, p in parameters.items()}
             weights = Weights(self.definition, tensors)
-            dtype = "float32" if self.dtype == torch.float32 else "auto"
+            dtype = "auto" if self.dtype in (torch.float16, torch.bfloat16) else "float32"
             self._native = (state, create(weights, device="cpu", dtype=dtype))
         return self._native[1]
 
