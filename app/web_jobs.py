@@ -104,7 +104,7 @@ def shipped_models(kind: str) -> tuple[str, ...]:
         except ZenithError as error:
             print(f"zenith-ae: {error}", file=sys.stderr)
     defaults = ("zenith-denoise", "zenith-taef2-lite")
-    return tuple(sorted(names, key=lambda name: (name not in defaults, name)))
+    return tuple(sorted(names, key=lambda name: (not name.startswith(defaults), name)))
 
 
 def result_of(model: str) -> str:

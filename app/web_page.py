@@ -231,7 +231,11 @@ def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, lab
 
 
 #: What each model takes away, and what to call doing it.
-WRONG = {"zenith-denoise": "Noise", "zenith-deblur": "Softness"}
+WRONG = {
+    "zenith-denoise": "Noise",
+    "zenith-denoise-fast": "Noise, in less time",
+    "zenith-deblur": "Softness",
+}
 VERBS = {"zenith-deblur": "Sharpen"}
 
 

@@ -5,7 +5,7 @@ Tables, each measured in one run in which all contenders take turns with equal t
 * ``taesd``: TAESD in torch (eager and compiled, float32 and bf16), ONNX Runtime, OpenVINO and our
   engine, beside our own autoencoders;
 * ``models``: every Zenith model against the same model in torch;
-* ``denoise``: zenith-denoise against FFDNet's architecture and OpenCV's non-local means;
+* ``denoise``: our denoisers against FFDNet's architecture and OpenCV's non-local means;
 * ``memory``: peak resident memory of a decode above that of the imports, a process each;
 * ``scaling``: time per pixel over sizes, and one thread against several.
 
@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("ZENITH_SHARED", ROOT.parent / "shared"))
 TABLES = ("taesd", "models", "denoise", "memory", "scaling")
 STANDARD, LITE, NANO = "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"
-DENOISE = "zenith-denoise"
+DENOISE, FAST = "zenith-denoise", "zenith-denoise-fast"
 REFERENCE = "torch eager float32"
 PACKAGES = ("torch", "onnxruntime", "openvino", "opencv-python-headless", "numpy")
 #: Read by oneDNN (in torch and OpenVINO) and torch when they are loaded. ONNX Runtime has no such limit.
@@ -227,7 +227,7 @@ class Child:
         from contenders import modules, part_inputs
 
         size = self.options.models_size
-        for name in (STANDARD, LITE, NANO, "zenith-taesd-spectral", DENOISE):
+        for name in (STANDARD, LITE, NANO, "zenith-taesd-spectral", DENOISE, FAST):
             weights = model(name)
             found = self.peers(modules(weights), part_inputs(weights, size), size, only="torch")
             self.time("models", size, found | self.own(weights, size, "zenith-ae"), model=name)
@@ -250,10 +250,11 @@ class Child:
         found["OpenCV fastNlMeansDenoisingColored"] = {
             "denoise": lambda: cv2.fastNlMeansDenoisingColored(picture, None, 10, 10, 7, 21)
         }
-        for dtype in own_dtypes(weights):
-            own = pipeline(weights, self.options.threads, dtype)
-            found[f"{DENOISE} {dtype}, level estimated"] = {"denoise": lambda own=own: own(picture)}
-            found[f"{DENOISE} {dtype}, level known"] = {"denoise": lambda own=own: own(picture, sigma=25)}
+        for name in (DENOISE, FAST):
+            for dtype in own_dtypes(model(name)):
+                own = pipeline(model(name), self.options.threads, dtype)
+                found[f"{name} {dtype}, level estimated"] = {"denoise": lambda own=own: own(picture)}
+                found[f"{name} {dtype}, level known"] = {"denoise": lambda own=own: own(picture, sigma=25)}
         self.time("denoise", size, {name: ops for name, ops in found.items() if self.wanted(name, size)})
 
     def memory(self) -> None:

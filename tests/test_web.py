@@ -1127,7 +1127,7 @@ def keep(tab, name, height=None):
     palette = image.quantize(256, Image.Quantize.MEDIANCUT, kmeans=3)
     for dither in (Image.Dither.FLOYDSTEINBERG, Image.Dither.NONE):
         image.quantize(palette=palette, dither=dither).save(path, optimize=True)
-        if path.stat().st_size < 350_000:
+        if path.stat().st_size < 450_000:
             return
     pytest.fail(f"{path}: {path.stat().st_size} bytes")
 

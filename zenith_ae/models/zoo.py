@@ -6,6 +6,8 @@ including TAEF2's normalised pool stage); the Zenith layouts are this project's 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import ConfigError
 from .spec import (
     Add,
@@ -168,19 +170,23 @@ def zenith_taesd_spectral(name: str, latent_channels: int) -> ModelConfig:
     )  # fmt: skip
 
 
-def zenith_denoise(name: str, latent_channels: int = 0) -> ModelConfig:
+def zenith_denoise(
+    name: str, latent_channels: int = 0, blocks: tuple[int, int, int] = (2, 4, 8)
+) -> ModelConfig:
     """U-net of Zenith blocks on unshuffled pixels, and a small noise estimator at 1/8 to 1/32.
 
-    Where a picture is busy only its calmer surroundings tell how noisy it is, so the estimator
-    sees several hundred pixels.
+    ``blocks`` is their number at 1/2 and 1/4, on the way down as on the way up, and at 1/8. Where a
+    picture is busy only its calmer surroundings tell how noisy it is, so the estimator sees several
+    hundred pixels.
     """
     a, b, c = 48, 96, 192
+    half, quarter, eighth = blocks
     denoiser: Layers = (
-        PixelUnshuffle(2), Linear(16, a), *zenith(a, a, 2, spectral_every=2), Keep("half"),
-        PixelUnshuffle(2), Linear(4 * a, b), *zenith(b, b, 4, spectral_every=4), Keep("quarter"),
-        PixelUnshuffle(2), Linear(4 * b, c), *zenith(c, c, 8, spectral_every=3, tile=4),
-        Linear(c, 4 * b), PixelShuffle(2), Add("quarter"), *zenith(b, b, 4, spectral_every=4),
-        Linear(b, 4 * a), PixelShuffle(2), Add("half"), *zenith(a, a, 2, spectral_every=2),
+        PixelUnshuffle(2), Linear(16, a), *zenith(a, a, half, spectral_every=2), Keep("half"),
+        PixelUnshuffle(2), Linear(4 * a, b), *zenith(b, b, quarter, spectral_every=4), Keep("quarter"),
+        PixelUnshuffle(2), Linear(4 * b, c), *zenith(c, c, eighth, spectral_every=3, tile=4),
+        Linear(c, 4 * b), PixelShuffle(2), Add("quarter"), *zenith(b, b, quarter, spectral_every=4),
+        Linear(b, 4 * a), PixelShuffle(2), Add("half"), *zenith(a, a, half, spectral_every=2),
         Linear(a, 12), PixelShuffle(2),
     )  # fmt: skip
     estimator: Layers = (
@@ -195,6 +201,12 @@ def zenith_denoise(name: str, latent_channels: int = 0) -> ModelConfig:
         name, "denoiser", {"denoiser": denoiser, "estimator": estimator}, 0,
         "Restoration U-net of Zenith blocks with noise-level input and estimator",
     )  # fmt: skip
+
+
+def zenith_denoise_fast(name: str, latent_channels: int = 0) -> ModelConfig:
+    """zenith-denoise with half as many blocks, and so with transforms at 1/8 resolution alone."""
+    config = zenith_denoise(name, blocks=(1, 2, 4))
+    return replace(config, description="zenith-denoise with half as many blocks")
 
 
 def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
@@ -226,6 +238,7 @@ ARCHITECTURES = {
     "zenith-taesd-nano": (zenith_taesd_nano, 4),
     "zenith-taesd-spectral": (zenith_taesd_spectral, 4),
     "zenith-denoise": (zenith_denoise, 0),
+    "zenith-denoise-fast": (zenith_denoise_fast, 0),
     "conv-baseline": (conv_baseline, 0),
 }
 
