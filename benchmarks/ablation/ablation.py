@@ -76,6 +76,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rounds", type=int, default=9, help="turns of a timing [default: 9]")
     add("--minutes", type=float, default=3.0, help="CPU time of a training [default: 3]")
     add("--steps", type=int, help="steps of a training, in place of --minutes")
+    add("--lr", type=float, default=TrainConfig.lr, help="peak learning rate [default: %(default)s]")
     add("--batch", type=int, default=8)
     add("--crop", type=int, default=128)
     add("--validation", type=int, default=24, help="pictures kept for validation [default: 24]")
@@ -237,6 +238,8 @@ class Study:
             sys.exit(f"{variant.name} has no size yet: run the stage `size` first")
         budget = {"steps": options.steps} if options.steps else {"minutes": options.minutes}
         asked = budget | {"size": list(size), "batch": options.batch, "crop": options.crop}
+        if options.lr != TrainConfig.lr:
+            asked |= {"lr": options.lr}
         if path.exists():
             done = json.loads(path.read_text())
             if done["training"] != asked:
@@ -246,8 +249,9 @@ class Study:
             self.data = Data(options)
         folder = path.with_suffix("")
         config = TrainConfig(
-            folder, **budget, batch=options.batch, crop=options.crop, warmup=50, seed=variant.seed,
-            threads=options.threads, workers=0, evaluate_minutes=float("inf"), clock=time.process_time,
+            folder, **budget, lr=options.lr, batch=options.batch, crop=options.crop, warmup=50,
+            seed=variant.seed, threads=options.threads, workers=0, evaluate_minutes=float("inf"),
+            clock=time.process_time,
         )  # fmt: skip
         torch.manual_seed(variant.seed)
         network: nn.Module = build_module(variant.layers(*size), self.inputs(variant))
