@@ -25,7 +25,7 @@ from typing import Any, TextIO
 import click
 
 from zenith_ae.errors import ImageError, OutputError, ZenithError
-from zenith_ae.files import is_result, reason
+from zenith_ae.files import is_device, is_result, reason
 
 __all__ = [
     "STDIO", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan", "run_jobs", "show_plan",
@@ -158,15 +158,10 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
     if item == STDIO:
         yield item, "stdin", None
     elif os.path.isdir(item):
-        empty, above = True, len(os.path.join(item, ""))
-        unread: list[OSError] = []
-        for file in _walk(item, kind, output, unread):
-            empty = False
-            yield file, file[above:], None
-        for error in unread:
-            name = error.filename
-            yield name, name[above:], ImageError(f"{name}: this folder cannot be read: {reason(error)}")
-        if empty and not unread:
+        found, above = list(_walk(item, kind, output)), len(os.path.join(item, ""))
+        for file, error in found:
+            yield file, file[above:], error
+        if not found:
             yield (
                 item,
                 "",
@@ -176,13 +171,13 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
         matches = sorted(glob.glob(item, recursive=True))
         avoid = _output_folder(output)
         folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
-        found = [f for m in folders for f in (_walk(m, kind, output) if os.path.isdir(m) else [m])]
-        wanted = dict.fromkeys(file for file in found if not is_result(file))
+        found = [f for m in folders for f in (_walk(m, kind, output) if os.path.isdir(m) else [(m, None)])]
+        wanted = {file: error for file, error in found if error or not is_result(file)}
         if not wanted:
             only = "matches only results of this program" if found else "matches no file"
             yield item, "", ImageError(f"{item}: {only}; check the pattern")
-        for file in wanted:
-            yield file, os.path.relpath(file, _root(item) or "."), None
+        for file, error in wanted.items():
+            yield file, os.path.relpath(file, _root(item) or "."), error
     elif not os.path.exists(item):
         yield item, "", ImageError(f"{item}: no such file; check the path")
     else:
@@ -193,18 +188,21 @@ def _output_folder(output: str | None) -> str | None:
     return os.path.realpath(output) if output and output != STDIO else None
 
 
-def _walk(folder: str, kind: Kind, output: str | None, unread: list[OSError] | None = None) -> Iterator[str]:
-    """Files of a folder and those below, in order; folders that cannot be read go to ``unread``."""
+def _walk(folder: str, kind: Kind, output: str | None) -> Iterator[tuple[str, ZenithError | None]]:
+    """Files of a folder and those below, in order, then folders that cannot be read, with the error."""
+    unread: list[OSError] = []
     avoid = _output_folder(output)
     endings = tuple(kind.suffixes)
-    for root, folders, files in os.walk(folder, onerror=None if unread is None else unread.append):
+    for root, folders, files in os.walk(folder, onerror=unread.append):
         folders[:] = sorted(
             f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
         )
         for file in sorted(files):
             wanted = file.lower().endswith(endings) and not file.startswith(".")
             if wanted and not is_result(file):
-                yield os.path.join(root, file)
+                yield os.path.join(root, file), None
+    for error in unread:
+        yield error.filename, ImageError(f"{error.filename}: this folder cannot be read: {reason(error)}")
 
 
 def _listing(kind: Kind) -> str:
@@ -223,11 +221,6 @@ def _target(source: str, relative: str, output: str | None, into_folder: bool, k
 def is_done(job: Job) -> bool:
     """Whether the output exists; a device or a pipe never does."""
     return job.output != STDIO and os.path.isfile(job.output)
-
-
-def is_device(path: str) -> bool:
-    """Whether an output is there and no file or folder: /dev/null, a pipe."""
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _visible(text: str) -> str:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zenith_ae.errors import LatentError, OutputError
-from zenith_ae.files import atomic_writer
+from zenith_ae.files import atomic_writer, is_device
 
-from .batch import STDIO, Job, Kind, Reporter, Work, is_device, is_done, plan, run_jobs, show_plan
+from .batch import STDIO, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture

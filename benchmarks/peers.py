@@ -251,8 +251,9 @@ class Child:
             "denoise": lambda: cv2.fastNlMeansDenoisingColored(picture, None, 10, 10, 7, 21)
         }
         for name in (DENOISE, FAST):
-            for dtype in own_dtypes(model(name)):
-                own = pipeline(model(name), self.options.threads, dtype)
+            weights = model(name)
+            for dtype in own_dtypes(weights):
+                own = pipeline(weights, self.options.threads, dtype)
                 found[f"{name} {dtype}, level estimated"] = {"denoise": lambda own=own: own(picture)}
                 found[f"{name} {dtype}, level known"] = {"denoise": lambda own=own: own(picture, sigma=25)}
         self.time("denoise", size, {name: ops for name, ops in found.items() if self.wanted(name, size)})

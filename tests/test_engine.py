@@ -626,7 +626,6 @@ def test_nothing_is_written_behind_the_arena(name: str, dtype: str, monkeypatch)
     assert taken and all((raw[end:] == 0xA5).all() for raw, end in taken)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_thread_count_changes_no_bit_where_the_caller_flushes_denormals() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     code = """
@@ -666,6 +665,7 @@ def test_pixels_too_wide_for_the_kernels_are_refused(layers: Layers, channels: i
         native.run(part, x)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_can_run() -> None:
     code = """
 import os, numpy as np, sys, threading

@@ -254,8 +254,10 @@ def test_weights_that_cannot_be_opened_say_why(tmp_path: Path) -> None:
     (tmp_path / "loop.safetensors").symlink_to("loop.safetensors")
     with pytest.raises(WeightsError, match="no such file"):
         load_weights(tmp_path / "loop.safetensors")
-    if not os.geteuid():
-        pytest.skip("root may read everything")
+
+
+@pytest.mark.skipif(not os.geteuid(), reason="root may read everything")
+def test_weights_without_permission_say_so(tmp_path: Path) -> None:
     (tmp_path / "closed.safetensors").write_bytes(b"")
     (tmp_path / "closed.safetensors").chmod(0)
     with pytest.raises(WeightsError, match="cannot be read: Permission denied"):

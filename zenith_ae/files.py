@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from .errors import OutputError
 
-__all__ = ["RESULTS", "atomic_writer", "is_result", "reason"]
+__all__ = ["RESULTS", "atomic_writer", "is_device", "is_result", "reason"]
 
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
@@ -21,6 +21,11 @@ RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
 def is_result(path: str | Path) -> bool:
     """Whether a file's name says that a command made it: ``photo.denoised.png``."""
     return os.path.splitext(os.path.basename(path))[0].lower().endswith(RESULTS)
+
+
+def is_device(path: str | Path) -> bool:
+    """Whether something is there that is no file and no folder: /dev/null, a pipe."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 class _Writer(io.BufferedWriter):
@@ -52,7 +57,7 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     if os.path.isdir(target):  # os.path answers for impossible names too
         raise OutputError(f"{path}: is a folder; give a file name")
-    special = os.path.exists(target) and not os.path.isfile(target)
+    special = is_device(target)
     temporary = target if special else target.parent / f".zenith-ae.{os.urandom(8).hex()}.tmp"
     nameless = False
     try:
