@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +33,12 @@ from zenith_ae.models.spec import (  # noqa: E402
 )
 from zenith_ae.training import autoencode, distill, graft, restore  # noqa: E402
 from zenith_ae.training.cli import train as command  # noqa: E402
+from zenith_ae.training.critic import Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
 from zenith_ae.training.seam import PerceptualError, find_seam, lattice_error  # noqa: E402
-from zenith_ae.training.trainer import MUON_SCALE, MatrixMuon, TrainConfig  # noqa: E402
+from zenith_ae.training.trainer import MUON_SCALE, MatrixMuon, TrainConfig, Trainer  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
 
@@ -78,6 +81,29 @@ def log(out: Path, field: str) -> list[float]:
     return [r[field] for r in records if field in r]
 
 
+@contextmanager
+def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[None]:
+    """What trains in here is stopped after that step."""
+    loop = Trainer._loop
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Trainer, "_loop", lambda self, batches, _: loop(self, batches, lambda: self.step >= step)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+def in_two_processes(code: str, folder: Path) -> None:
+    """Run code under torchrun, with ``folder`` and this module as ``t``; it must succeed."""
+    script = folder / "script.py"
+    script.write_text(
+        f"import pathlib, torch, test_training as t; folder = pathlib.Path({str(folder)!r})\n{code}"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*launch, script], env=environment, check=True)
+
+
 def test_training_lowers_the_loss_and_exports_usable_weights(photos, denoiser, tmp_path) -> None:
     noise = Mixture(camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, sigma=(0.15, 0.2), varying=0)
     path = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 60, lr=1e-2), noise)
@@ -106,15 +132,8 @@ def test_psnr_loss_lowers_the_error_too(photos, denoiser, tmp_path) -> None:
 
 def test_resumed_training_equals_uninterrupted_training(photos, denoiser, tmp_path, monkeypatch) -> None:
     whole = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "whole", 12))
-    loop = restore.Trainer._loop
-
-    def interrupted(self, batches, stopped):
-        loop(self, batches, lambda: self.step >= 5)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(restore.Trainer, "_loop", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "parts", 12))
+    with interrupted(monkeypatch, 5):
+        restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "parts", 12))
     assert log(tmp_path / "parts", "l1") == log(tmp_path / "whole", "l1")[:5]
     parts = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "parts", 12))
     assert log(tmp_path / "parts", "l1") == log(tmp_path / "whole", "l1")
@@ -144,12 +163,7 @@ def line_trainer(out: Path, **options: object) -> restore.Trainer:
 
 def test_several_processes_train_one_model(tmp_path) -> None:
     """Two processes of batches of 4 do what one does with both their batches."""
-    code = "import sys, pathlib, test_training as t; t.line_trainer(pathlib.Path(sys.argv[1])).run()"
-    (tmp_path / "script.py").write_text(code)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    subprocess.run([*launch, tmp_path / "script.py", tmp_path / "two"], env=environment, check=True)
-
+    in_two_processes("t.line_trainer(folder / 'two').run()", tmp_path)
     alone = line_trainer(tmp_path / "one")
     both = iter(
         [
@@ -417,6 +431,92 @@ def test_perceptual_error_is_of_the_features_that_see_what_counts(photos, grown_
     # What sees nothing that counts is left out of the mean, so the half is as wrong as the whole.
     assert 0.6 * whole < part.detach() < 1.1 * whole
     assert error(out, x, torch.zeros_like(counts)).detach() == 0
+
+
+def a_judgement(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Noise as an original, a softened copy as a decoder's, and what counts: all but a border."""
+    x = torch.rand(4, 3, 64, 64, generator=torch.Generator().manual_seed(seed))
+    counts = torch.zeros(4, 1, 64, 64)
+    counts[..., 8:, 8:] = 1
+    return torch.nn.functional.avg_pool2d(x, 3, 1, 1), x, counts
+
+
+def two_judgements(seed: int) -> tuple[torch.Tensor, ...]:
+    return tuple(map(torch.cat, zip(a_judgement(2 * seed), a_judgement(2 * seed + 1), strict=True)))
+
+
+def test_a_critic_learns_to_tell_and_a_decoder_to_deceive() -> None:
+    torch.manual_seed(0)
+    critic = Critic()
+    chance = float(np.log(2))
+    assert float(critic.learn(*a_judgement(0))) == pytest.approx(chance, abs=0.02)
+    mistakes = [float(critic.learn(*a_judgement(i))) for i in range(1, 60)]
+    assert max(mistakes[-10:]) < 0.3 * chance
+
+    out, x, counts = a_judgement(100)
+    out.requires_grad_()
+    loss = critic.recognised(out, x, counts)
+    loss.backward()
+    assert all(p.grad is None or not p.requires_grad for p in critic.parameters())
+    reached = out.grad.abs().sum((0, 1)) > 0
+    assert not reached[:8].any() and not reached[:, :8].any() and reached[8:, 8:].float().mean() > 0.9
+    with torch.no_grad():
+        downhill = out - 0.05 * out.grad / out.grad.abs().max()
+        assert critic.recognised(downhill, x, counts) < loss
+        assert critic.recognised(x, x, counts) == pytest.approx(chance)
+        assert critic.recognised(out, x, torch.zeros_like(counts)) == 0  # nothing counts
+
+
+def test_critics_of_several_processes_stay_one(tmp_path) -> None:
+    """Both learn from the mean of their gradients, which is that of both batches together."""
+    learn = "[critic.learn(*(b[r] for b in t.two_judgements(i))) for i in range(3)]"
+    code = f"""
+torch.distributed.init_process_group("gloo")
+r = slice(4 * torch.distributed.get_rank(), 4 * torch.distributed.get_rank() + 4)
+torch.manual_seed(0)
+critic = t.Critic()
+{learn}
+torch.save(critic.state_dict(), folder / f"{{r.start}}.pt")
+"""
+    in_two_processes(code, tmp_path)
+    torch.manual_seed(0)
+    critic = Critic()
+    for i in range(3):
+        critic.learn(*two_judgements(i))
+    first, second = (torch.load(tmp_path / name) for name in ("0.pt", "4.pt"))
+    for name, p in critic.named_parameters():
+        torch.testing.assert_close(first[name], second[name], rtol=0, atol=0)
+        torch.testing.assert_close(first[name], p.detach(), rtol=1e-3, atol=1e-5)
+
+
+def test_a_critic_takes_part_in_a_decoders_training_and_in_its_checkpoints(
+    photos, grown_teacher, hybrid, fresh, tmp_path, monkeypatch
+) -> None:
+    def train(out: str, weight: float = 0.1, **options: object) -> Path:
+        return graft.train_graft(
+            hybrid, str(grown_teacher), [str(photos)],
+            steps(tmp_path / out, 12, crop=48, lr=1e-2, **options), "decoder",
+            init=str(fresh), detail_weight=0, perceptual_weight=0, critic_weight=weight,
+        )  # fmt: skip
+
+    whole = train("whole")
+    assert load_weights(whole).config == hybrid  # the critic stays behind
+    with interrupted(monkeypatch, 5):
+        train("parts")
+    parts = train("parts")
+    for field in ("critic", "recognised", "picture"):
+        assert log(tmp_path / "parts", field) == log(tmp_path / "whole", field), field
+    assert len(log(tmp_path / "whole", "critic")) == 12
+    assert len(log(tmp_path / "whole", "recognised")) == 11  # not before it has learned something
+    compiled = log(train("compiled", compile="eager").parent, "critic")
+    assert compiled == pytest.approx(log(tmp_path / "whole", "critic"), rel=1e-3)
+    without = train("without", 0.0)
+    named = load_weights(whole).tensors
+    for name, tensor in load_weights(parts).tensors.items():
+        np.testing.assert_array_equal(named[name], tensor)
+    assert any((named[name] != tensor).any() for name, tensor in load_weights(without).tensors.items())
+    with pytest.raises(ConfigError, match=r"another version, model.*--fresh"):
+        train("without")
 
 
 def test_lattice_error_is_of_what_every_cell_has() -> None:

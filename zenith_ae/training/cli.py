@@ -259,6 +259,9 @@ def distill(
 @click.option("--perceptual-weight", type=click.FloatRange(0), default=0.05, show_default=True,
               help="Weight of the difference that the encoder sees between a decoder's picture and the "
               "original.")  # fmt: skip
+@click.option("--critic-weight", type=click.FloatRange(0), default=0.0, show_default=True,
+              help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.002 "
+              "in a last phase makes it crisp.")  # fmt: skip
 @click.option("--taught", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               help="Share of a decoder's pictures with the teacher's latents; the others have the own "
               "encoder's.")  # fmt: skip
@@ -274,6 +277,7 @@ def graft(
     imitation: float,
     detail_weight: float,
     perceptual_weight: float,
+    critic_weight: float,
     taught: float,
     latents: Path | None,
     features: Path | None,
@@ -296,7 +300,8 @@ def graft(
     path = train_graft(
         zoo.build(model, channels, name), teacher, list(options["data"]), config, part,
         init=options["init"], resume=not options["fresh"], imitation=imitation, detail_weight=detail_weight,
-        perceptual_weight=perceptual_weight, taught=taught, latents=latents, features=features,
+        perceptual_weight=perceptual_weight, critic_weight=critic_weight, taught=taught,
+        latents=latents, features=features,
     )  # fmt: skip
     _finish(path)
 

@@ -29,6 +29,7 @@ from ..errors import ConfigError
 from ..models.modules import Network
 from ..models.spec import ModelConfig
 from ..weights import load_weights
+from .critic import Critic
 from .data import ImagePool
 from .distill import (
     FACTOR,
@@ -51,6 +52,7 @@ __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 LATTICE_WEIGHT = 1.0  # of `lattice_error` in a decoder's loss
+CRITIC_FROM, CRITIC_WHOLE = 0.03, 0.08  # shares of the training before a critic has a say, and its whole one
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -164,7 +166,8 @@ class GraftRecipe:
     hints, as Romero et al. 2015 (arXiv:1412.6550) call them. A decoder's learn the picture and, with the
     share ``imitation``, what the teacher's decoder makes of the same features (mean absolute errors), and
     the amount of fine detail, which may be no lattice. With ``perceptual`` they also learn to make
-    pictures that the encoder sees as the originals. What new layers make of a crop's border, where they
+    pictures that the encoder sees as the originals, and with a ``critic`` in the model to make such as that
+    takes for originals. What new layers make of a crop's border, where they
     would see beyond it, is left out; borders of pictures are borders, and crops lie there more often than
     by chance.
     """
@@ -177,6 +180,7 @@ class GraftRecipe:
     imitation: float = 0.5
     detail_weight: float = 0.05
     perceptual: PerceptualError | None = None
+    critic_weight: float = 0.0
 
     def __post_init__(self) -> None:
         side = self.config.crop // self.seam.stride
@@ -236,6 +240,14 @@ class GraftRecipe:
             unlike = self.perceptual(out, x, counts)
             loss = loss + self.perceptual.weight * unlike
             logs["perceptual"] = unlike
+        if "critic" in model:
+            critic = cast(Critic, model["critic"])
+            logs["critic"] = critic.learn(out, x, counts)
+            # A critic that has learned nothing yet has no advice to give.
+            say = (progress - CRITIC_FROM) / (CRITIC_WHOLE - CRITIC_FROM)
+            if say > 0:
+                logs["recognised"] = critic.recognised(out, x, counts)
+                loss = loss + min(say, 1.0) * self.critic_weight * logs["recognised"]
         return loss, {name: float(value.detach()) for name, value in logs.items()}
 
 
@@ -284,6 +296,7 @@ def train_graft(
     imitation: float = 0.5,
     detail_weight: float = 0.05,
     perceptual_weight: float = 0.05,
+    critic_weight: float = 0.0,
     taught: float = 1.0,
     latents: Path | None = None,
     features: Path | None = None,
@@ -303,6 +316,8 @@ def train_graft(
     imitation : share of the teacher's answer, beside the picture's own, in what a decoder learns.
     detail_weight : weight of the error in the amount of fine detail.
     perceptual_weight : of a decoder's `PerceptualError`, by the encoder in ``init``.
+    critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; about 0.002 makes it as
+        sharp as the teacher, in a last phase.
     taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
         others' are of the encoder in ``init``.
     latents, features : where the teacher's latents (a file) and the features (a folder, about a gigabyte
@@ -365,8 +380,10 @@ def train_graft(
         perceptual = PerceptualError(encoder, eye, large, perceptual_weight)
     recipe = GraftRecipe(
         pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight,
-        perceptual,
+        perceptual, critic_weight,
     )  # fmt: skip
+    if part == "decoder" and critic_weight:
+        model["critic"] = Critic()
     reader = None  # of the encoder's latents
     if part == "encoder" and "decoder" in weights.config.parts:
         reader = teacher_part(weights, "decoder").to(train.device)

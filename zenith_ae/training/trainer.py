@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..engine.limits import default_threads
 from ..errors import ConfigError
 from .data import Prefetcher
 
-__all__ = ["TrainConfig", "Trainer", "psnr", "to_tensor"]
+__all__ = ["TrainConfig", "Trainer", "average_over_processes", "psnr", "to_tensor"]
 
 
 MUON_SCALE = 4.0
@@ -170,6 +170,16 @@ def _join_processes(device: torch.device) -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
+def average_over_processes(tensors: Sequence[Tensor]) -> None:
+    """Replace tensors, such as gradients, by their means over all processes that `Trainer` joined."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    flat = torch.cat([t.flatten() for t in tensors]) / dist.get_world_size()
+    dist.all_reduce(flat)
+    for tensor, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(mean.view_as(tensor))
+
+
 class Trainer:
     """Trains ``model``; keeps an exponential moving average of its weights.
 
@@ -259,7 +269,8 @@ class Trainer:
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise ConfigError(f"{self.checkpoint_path}: damaged: {reason}; {hint}") from None
         found = [value.shape for value in state.get("average", ())], len(state.get("optimizers", ()))
-        if found != ([value.shape for value in self.average], len(self.optimizers)):
+        known = state.get("model", {}).keys() == self.model.state_dict().keys()
+        if not known or found != ([value.shape for value in self.average], len(self.optimizers)):
             what = "of another version, model or choice of parts"
             raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
         self.model.load_state_dict(state["model"])
@@ -271,8 +282,8 @@ class Trainer:
         return True
 
     def averaged_state(self) -> dict[str, Tensor]:
-        """The state dict with averaged in place of current weights."""
-        state = {name: value.detach() for name, value in self.model.state_dict().items()}
+        """The tensors of the state dict, averaged in place of current weights."""
+        state = {k: v.detach() for k, v in self.model.state_dict().items() if isinstance(v, Tensor)}
         trained = (name for name, p in self.model.named_parameters() if p.requires_grad)
         return state | dict(zip(trained, self.average, strict=True))
 
@@ -359,11 +370,7 @@ class Trainer:
         for p in self.parameters:
             if p.grad is None:  # of a part that this process's batch did not need
                 p.grad = torch.zeros_like(p)
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        flat = torch.cat([g.flatten() for g in gradients]) / self.processes
-        dist.all_reduce(flat)
-        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient))
+        average_over_processes([p.grad for p in self.parameters if p.grad is not None])
 
     def _loop(self, batches: Any, stopped: Callable[[], bool]) -> None:
         config = self.config

@@ -1,0 +1,73 @@
+"""A critic that learns to tell a decoder's pictures from the originals, for the decoder to deceive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .trainer import average_over_processes
+
+__all__ = ["Critic"]
+
+CELL = 8  # pixels along one axis for which there is one score
+RATE = 5e-4  # the critic's learning rate, the same throughout
+
+
+class Critic(nn.Sequential):
+    """Scores how much of an original each place of a picture is.
+
+    A critic of patches (Isola et al. 2017, arXiv:1611.07004) that sees 34 x 34 pixels for every 8 x 8. It
+    is asked which of a decoder's picture and its original is which (Jolicoeur-Martineau 2018,
+    arXiv:1807.00734), so that what the place shows is no help, only how. Its parameters want no gradient:
+    `learn` is all that changes them. The state dict has the optimizer's state too.
+    """
+
+    def __init__(self) -> None:
+        channels, strides = (12, 48, 96, 128, 128), (1, 2, 2, 1)
+        layers: list[nn.Module] = [nn.PixelUnshuffle(2)]
+        for c, m, stride in zip(channels, channels[1:], strides, strict=False):
+            layers += [nn.Conv2d(c, m, 3, stride, 1), nn.LeakyReLU(0.2)]
+        super().__init__(*layers, nn.Conv2d(channels[-1], 1, 1))
+        self.requires_grad_(False)
+        self.optimizer = torch.optim.Adam(self.parameters(), RATE, betas=(0.5, 0.99))
+
+    def get_extra_state(self) -> Any:
+        return self.optimizer.state_dict()
+
+    def set_extra_state(self, state: Any) -> None:
+        self.optimizer.load_state_dict(state)
+
+    def learn(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
+        """One step: returns how badly it told them apart before (ln 2 is chance, 0 without a mistake).
+
+        Parameters
+        ----------
+        out, x : the decoder's picture and the original (N, 3, H, W), values around [0, 1].
+        counts : (N, 1, H, W), 1 where ``out`` counts and 0 elsewhere; there it is replaced by ``x``.
+        """
+        shown = torch.where(counts > 0, out.detach(), x)
+        weights = {name: p.detach().requires_grad_() for name, p in self.named_parameters()}
+        lead = functional_call(self, weights, (2 * x - 1,)) - functional_call(self, weights, (2 * shown - 1,))
+        mistakes = _mean(F.softplus(-lead.float()), counts)
+        gradients = torch.autograd.grad(mistakes, list(weights.values()))
+        average_over_processes(gradients)
+        for p, gradient in zip(self.parameters(), gradients, strict=True):
+            p.grad = gradient
+        self.optimizer.step()
+        return mistakes.detach()
+
+    def recognised(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
+        """What the decoder has to lower: the same with the roles exchanged. Arguments as in `learn`."""
+        shown = torch.where(counts > 0, out, x)
+        with torch.no_grad():
+            original = self(2 * x - 1)
+        return _mean(F.softplus((original - self(2 * shown - 1)).float()), counts)
+
+
+def _mean(scores: Tensor, counts: Tensor) -> Tensor:
+    seen = F.max_pool2d(counts, CELL)
+    return (scores * seen).sum() / seen.sum().clamp(min=1)
