@@ -201,7 +201,7 @@ def test_models_of_one_latent_space_say_so(shared: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "reads", "is_read", "crisp"),
-    [("zenith-taef2", 0.2, -0.45, 0.8), ("zenith-taef2-lite", -0.5, -0.45, 0.82)],
+    [("zenith-taef2", 0.2, -0.45, 0.8), ("zenith-taef2-lite", -0.45, -0.45, 0.82)],
 )
 def test_latents_are_the_teachers(
     shared: Path, name: str, reads: float, is_read: float, crisp: float

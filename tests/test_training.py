@@ -565,6 +565,26 @@ def test_a_decoder_learns_from_either_encoders_latents(
     assert 5 <= sum(near) <= 15
 
 
+def test_lessons_depend_on_the_encoder_and_not_on_the_decoder(
+    photos, grown_teacher, hybrid, fresh, tmp_path
+) -> None:
+    """A further phase of a decoder's training finds the features of the one before."""
+
+    def features_after(init: Path, out: str) -> int:
+        graft.train_graft(
+            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / out, 1, crop=48), "decoder",
+            init=str(init), perceptual_weight=0, taught=0.5, features=tmp_path / "features",
+        )  # fmt: skip
+        return len(list((tmp_path / "features").iterdir()))
+
+    assert features_after(fresh, "first") == 1
+    assert features_after(tmp_path / "first" / "hybrid.safetensors", "second") == 1
+    tensors = dict(load_weights(fresh).tensors)
+    tensors["encoder.1.bias"] = tensors["encoder.1.bias"] + 1
+    save_weights(tmp_path / "other.safetensors", hybrid, tensors)
+    assert features_after(tmp_path / "other.safetensors", "third") == 2
+
+
 def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
     data, config = [str(photos)], steps(tmp_path / "out", 1, crop=48)
     with pytest.raises(ConfigError, match="after its encoder"):

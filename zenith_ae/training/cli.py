@@ -260,8 +260,8 @@ def distill(
               help="Weight of the difference that the encoder sees between a decoder's picture and the "
               "original.")  # fmt: skip
 @click.option("--critic-weight", type=click.FloatRange(0), default=0.0, show_default=True,
-              help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.002 "
-              "in a last phase makes it crisp.")  # fmt: skip
+              help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.001 "
+              "to 0.002 in a last phase makes it crisp.")  # fmt: skip
 @click.option("--taught", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               help="Share of a decoder's pictures with the teacher's latents; the others have the own "
               "encoder's.")  # fmt: skip

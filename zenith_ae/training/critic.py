@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .trainer import average_over_processes
+from .trainer import average_over_processes, mean_where
 
 __all__ = ["Critic"]
 
@@ -49,10 +51,9 @@ class Critic(nn.Sequential):
         out, x : the decoder's picture and the original (N, 3, H, W), values around [0, 1].
         counts : (N, 1, H, W), 1 where ``out`` counts and 0 elsewhere; there it is replaced by ``x``.
         """
-        shown = torch.where(counts > 0, out.detach(), x)
         weights = {name: p.detach().requires_grad_() for name, p in self.named_parameters()}
-        lead = functional_call(self, weights, (2 * x - 1,)) - functional_call(self, weights, (2 * shown - 1,))
-        mistakes = _mean(F.softplus(-lead.float()), counts)
+        lead = _lead(partial(functional_call, self, weights), out.detach(), x, counts)
+        mistakes = mean_where(F.softplus(-lead), F.max_pool2d(counts, CELL))
         gradients = torch.autograd.grad(mistakes, list(weights.values()))
         average_over_processes(gradients)
         for p, gradient in zip(self.parameters(), gradients, strict=True):
@@ -62,12 +63,10 @@ class Critic(nn.Sequential):
 
     def recognised(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
         """What the decoder has to lower: the same with the roles exchanged. Arguments as in `learn`."""
-        shown = torch.where(counts > 0, out, x)
-        with torch.no_grad():
-            original = self(2 * x - 1)
-        return _mean(F.softplus((original - self(2 * shown - 1)).float()), counts)
+        return mean_where(F.softplus(_lead(self, out, x, counts)), F.max_pool2d(counts, CELL))
 
 
-def _mean(scores: Tensor, counts: Tensor) -> Tensor:
-    seen = F.max_pool2d(counts, CELL)
-    return (scores * seen).sum() / seen.sum().clamp(min=1)
+def _lead(scores: Callable[[Tensor], Tensor], out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
+    """By how much the original's scores are above those of the decoder's picture."""
+    shown = torch.where(counts > 0, out, x)
+    return (scores(2 * x - 1) - scores(2 * shown - 1)).float()

@@ -30,7 +30,7 @@ from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
 from .data import ImagePool
 from .restore import build_modules, load_into, save_model
-from .trainer import TrainConfig, Trainer, psnr, to_tensor
+from .trainer import TrainConfig, Trainer, mean_where, psnr, to_tensor
 
 __all__ = [
     "FACTOR",
@@ -254,7 +254,7 @@ class DistillRecipe:
                 some = slice(count, count + max(1, len(x) // 4))
                 add("teacher", self.teacher_weight, (self.teacher(own[some]).float() - x[some]).abs().mean())
             error = (own - z).float().abs().mean(1, keepdim=True)
-            add("latent", self.latent_weight, (error * known).sum() / known.sum())
+            add("latent", self.latent_weight, mean_where(error, known))
         return loss, logs
 
 

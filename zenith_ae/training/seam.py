@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..models.modules import Network
 from ..models.spec import ModelConfig, is_global, out_scale, required_input
 from .distill import FACTOR
-from .trainer import to_tensor
+from .trainer import mean_where, to_tensor
 
 __all__ = ["PerceptualError", "Seam", "find_seam", "lattice_error", "spread_of"]
 
@@ -150,4 +150,4 @@ class PerceptualError:
         wrong = (self.seam.outer(self.encoder, shown).float() - wanted).abs() / self.spread
         touched = F.max_pool2d(counts, self.seam.stride)
         seen = F.max_pool2d(touched, 2 * self.seam.margin + 1, 1, self.seam.margin)
-        return (wrong.mean(1, keepdim=True) * seen).sum() / seen.sum().clamp(min=1)
+        return mean_where(wrong.mean(1, keepdim=True), seen)

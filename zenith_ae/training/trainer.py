@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..engine.limits import default_threads
 from ..errors import ConfigError
 from .data import Prefetcher
 
-__all__ = ["TrainConfig", "Trainer", "average_over_processes", "psnr", "to_tensor"]
+__all__ = ["TrainConfig", "Trainer", "average_over_processes", "mean_where", "psnr", "to_tensor"]
 
 
 MUON_SCALE = 4.0
@@ -86,6 +86,11 @@ def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tenso
 def psnr(out: Tensor, target: Tensor) -> float:
     """PSNR in dB of an output clipped to [0, 1], over everything in the batch."""
     return -10 * float(((out.float().clamp(0, 1) - target) ** 2).mean().log10())
+
+
+def mean_where(values: Tensor, counts: Tensor) -> Tensor:
+    """The mean of values where ``counts`` is 1, leaving out where it is 0; 0 where nothing counts."""
+    return (values * counts).sum() / counts.sum().clamp(min=1)
 
 
 def _keep_freed_memory() -> None:
@@ -180,6 +185,12 @@ def average_over_processes(tensors: Sequence[Tensor]) -> None:
         tensor.copy_(mean.view_as(tensor))
 
 
+def _outline(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What two checkpoints must have in common, for one to take the place of the other."""
+    shapes = [value.shape for value in state.get("average", ())]
+    return set(state.get("model", ())), shapes, len(state.get("optimizers", ()))
+
+
 class Trainer:
     """Trains ``model``; keeps an exponential moving average of its weights.
 
@@ -268,9 +279,8 @@ class Trainer:
         except Exception as error:  # torch raises a dozen unrelated types for damaged files
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise ConfigError(f"{self.checkpoint_path}: damaged: {reason}; {hint}") from None
-        found = [value.shape for value in state.get("average", ())], len(state.get("optimizers", ()))
-        known = state.get("model", {}).keys() == self.model.state_dict().keys()
-        if not known or found != ([value.shape for value in self.average], len(self.optimizers)):
+        wanted = {"model": self.model.state_dict(), "average": self.average, "optimizers": self.optimizers}
+        if _outline(state) != _outline(wanted):
             what = "of another version, model or choice of parts"
             raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
         self.model.load_state_dict(state["model"])
