@@ -617,11 +617,15 @@ def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh,
             find_seam(zoo.build(student), teacher, part)
 
 
-@pytest.mark.parametrize("name", ["zenith-taef2", "zenith-taef2-lite"])
-def test_the_hybrids_share_a_taesds_layers_at_a_quarter_and_an_eighth(name) -> None:
+@pytest.mark.parametrize(
+    ("name", "stride", "shared"),
+    [("zenith-taef2", 4, [8, 11]), ("zenith-taef2-lite", 4, [8, 11]), ("zenith-taef2-nano", 8, [4, 6])],
+)
+def test_the_hybrids_share_a_taesds_layers_at_low_resolution(name, stride, shared) -> None:
     config, teacher = zoo.build(name), zoo.build("taef2")
     seams = [find_seam(config, teacher, part) for part in ("encoder", "decoder")]
-    assert [(seam.stride, seam.shared) for seam in seams] == [(4, 8), (4, 11)]
+    assert [seam.shared for seam in seams] == shared
+    assert {seam.stride for seam in seams} == {stride}
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
@@ -644,7 +648,7 @@ def test_features_at_the_seam_are_those_of_whole_pictures(
         made.append(1)
         return latents
 
-    arguments = pool, place, network, folder
+    arguments = pool, place, weights, steps(tmp_path, 1), folder
     lessons = given if part == "decoder" else None
     features = graft.SeamFeatures.of(*arguments, "a", lessons)
     config = steps(tmp_path, 1, batch=64, crop=48)
@@ -756,6 +760,22 @@ def test_autoencoder_of_its_own_learns_pictures_and_tame_latents(photos, bounded
     (whole,), (rounded,) = log(tmp_path, "psnr"), log(tmp_path, "psnr_8bit")
     assert whole - 0.2 < rounded < whole + 0.1
     assert load_weights(path).config == bounded
+
+
+def test_a_critic_takes_part_in_an_autoencoders_training(photos, bounded, tmp_path) -> None:
+    def train(name: str, weight: float) -> Path:
+        return autoencode.train_autoencoder(
+            bounded, [str(photos)], steps(tmp_path / name, 40), detail_weight=0, critic_weight=weight
+        )
+
+    path = train("judged", 0.1)
+    assert load_weights(path).config == bounded  # the critic stays behind
+    assert len(log(tmp_path / "judged", "critic")) == 40
+    recognised = log(tmp_path / "judged", "recognised")
+    assert len(recognised) == 38  # not before it has learned something
+    train("alone", 0)
+    same = np.isclose(log(tmp_path / "judged", "l1"), log(tmp_path / "alone", "l1"), rtol=0, atol=1e-7)
+    assert same[:3].all() and not same[10:].any()  # what it says counts
 
 
 def test_pictures_smaller_than_a_latent_are_left_out(photos, bounded, teacher, tmp_path) -> None:

@@ -93,6 +93,23 @@ def zenith_taesd(
     )  # fmt: skip
 
 
+def zenith_taef2_nano(name: str, latent_channels: int) -> ModelConfig:
+    """Hybrid: TAEF2 itself at 1/8, narrow Zenith blocks at 1/4 for the rest: live previews."""
+    vanilla = vanilla_taesd(name, latent_channels, pool=True)
+    encoder: Layers = (
+        PixelUnshuffle(4), Linear(48, 64), *zenith(64, 64, 3), Conv(64, 64, stride=2, bias=False),
+        *vanilla.parts["encoder"][11:],
+    )  # fmt: skip
+    decoder: Layers = (
+        *vanilla.parts["decoder"][:6],
+        Linear(64, 256), PixelShuffle(2), *zenith(64, 64, 4), Linear(64, 48), PixelShuffle(4),
+    )  # fmt: skip
+    return ModelConfig(
+        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, latent_channels,
+        "TAEF2 at 1/8, Zenith blocks at 1/4 for the rest, for live previews",
+    )  # fmt: skip
+
+
 def zenith_taesd_lite(name: str, latent_channels: int) -> ModelConfig:
     """Only 1x1 convolutions, pixel (un)shuffle and Zenith blocks; most work at 1/8."""
     z = latent_channels
@@ -233,6 +250,7 @@ ARCHITECTURES = {
     "zenith-taesd": (zenith_taesd, 4),
     "zenith-taef2": (lambda name, z: zenith_taesd(name, z, pool=True), 32),
     "zenith-taef2-lite": (lambda name, z: zenith_taesd(name, z, pool=True, channels=64, blocks=(4, 3)), 32),
+    "zenith-taef2-nano": (zenith_taef2_nano, 32),
     "zenith-taesd-lite": (zenith_taesd_lite, 4),
     "zenith-4ch-lite": (zenith_4ch_lite, 4),
     "zenith-taesd-nano": (zenith_taesd_nano, 4),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..models.spec import Clamp, ModelConfig
+from .critic import Critic
 from .data import ImagePool, random_crops
 from .distill import FACTOR, crispness, lost_detail
 from .restore import build_modules, load_into, log_error, save_model
@@ -43,7 +44,8 @@ class AutoencodeRecipe:
     The mean absolute error of the round trip (or, ``loss_kind`` "psnr", the logarithm of each
     crop's mean squared error, see `zenith_ae.training.restore`), the error in the amount of fine
     `detail`, and a pull of each latent channel to mean 0 and variance 1, so that programs that work
-    on latents meet numbers of one size. The latents carry uniform noise as wide as a step of
+    on latents meet numbers of one size. With a "critic" in the model the round trip is also to look
+    such that this takes it for the original. The latents carry uniform noise as wide as a step of
     8 bits, so that storing them so costs next to nothing.
     """
 
@@ -54,6 +56,7 @@ class AutoencodeRecipe:
     loss_kind: str = "l1"
     detail_weight: float = 0.1
     moment_weight: float = 0.003
+    critic_weight: float = 0.0
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         config, side = self.config, self.config.crop // FACTOR
@@ -77,6 +80,11 @@ class AutoencodeRecipe:
             lost = lost_detail(out, x)
             loss = loss + self.detail_weight * lost
             logs["detail"] = float(lost.detach())
+        if "critic" in model:
+            everywhere = torch.ones_like(x[:, :1])
+            advice, noted = cast(Critic, model["critic"]).judge(out, x, everywhere, progress)
+            loss = loss + self.critic_weight * advice
+            logs |= {name: float(value.detach()) for name, value in noted.items()}
         mean, variance = z.mean(dim=(0, 2, 3)), z.var(dim=(0, 2, 3))
         moments = (mean.square() + (variance - 1).square()).mean()
         logs["moments"] = float(moments.detach())
@@ -113,6 +121,7 @@ def train_autoencoder(
     resume: bool = True,
     loss: str = "l1",
     detail_weight: float = 0.1,
+    critic_weight: float = 0.0,
 ) -> Path:
     """Train an autoencoder of its own latents; returns the weights file (``out/<name>.safetensors``).
 
@@ -125,6 +134,7 @@ def train_autoencoder(
     loss : "l1" or "psnr", see `AutoencodeRecipe`.
     detail_weight : weight of the error in the amount of fine detail; more is crisper, less has a
         higher PSNR.
+    critic_weight : what deceiving a `Critic` counts in the loss, for a last phase.
 
     Raises
     ------
@@ -143,7 +153,10 @@ def train_autoencoder(
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata)
 
-    recipe = AutoencodeRecipe(pool, train, config.latent_channels, limit, loss, detail_weight)
+    recipe = AutoencodeRecipe(pool, train, config.latent_channels, limit, loss, detail_weight,
+                              critic_weight=critic_weight)  # fmt: skip
+    if critic_weight:
+        model["critic"] = Critic()
     trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, _validate(validation, limit))
     if resume:
         trainer.load_checkpoint()

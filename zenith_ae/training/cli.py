@@ -74,6 +74,15 @@ def _detail_weight(default: float) -> Callable[[Callable[..., None]], Callable[.
     )
 
 
+_critic_weight = click.option(
+    "--critic-weight",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.001 to 0.002 "
+    "in a last phase makes it crisp.",
+)
+
 _teacher = click.option(
     "--teacher",
     required=True,
@@ -259,9 +268,7 @@ def distill(
 @click.option("--perceptual-weight", type=click.FloatRange(0), default=0.05, show_default=True,
               help="Weight of the difference that the encoder sees between a decoder's picture and the "
               "original.")  # fmt: skip
-@click.option("--critic-weight", type=click.FloatRange(0), default=0.0, show_default=True,
-              help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.001 "
-              "to 0.002 in a last phase makes it crisp.")  # fmt: skip
+@_critic_weight
 @click.option("--taught", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               help="Share of a decoder's pictures with the teacher's latents; the others have the own "
               "encoder's.")  # fmt: skip
@@ -316,12 +323,14 @@ def graft(
 @_name
 @_loss
 @_detail_weight(0.1)
+@_critic_weight
 def autoencode(
     model: str,
     latent_channels: int | None,
     name: str | None,
     loss: str,
     detail_weight: float,
+    critic_weight: float,
     **options: Any,
 ) -> None:
     """Train an autoencoder in a latent space of its own.
@@ -336,6 +345,7 @@ def autoencode(
     path = train_autoencoder(
         zoo.build(model, latent_channels, name), list(options["data"]), config,
         init=options["init"], resume=not options["fresh"], loss=loss, detail_weight=detail_weight,
+        critic_weight=critic_weight,
     )  # fmt: skip
     _finish(path)
 

@@ -17,6 +17,7 @@ __all__ = ["Critic"]
 
 CELL = 8  # pixels along one axis for which there is one score
 RATE = 5e-4  # the critic's learning rate, the same throughout
+FROM, WHOLE = 0.03, 0.08  # shares of a training before a critic has a say, and its whole one
 
 
 class Critic(nn.Sequential):
@@ -42,6 +43,21 @@ class Critic(nn.Sequential):
 
     def set_extra_state(self, state: Any) -> None:
         self.optimizer.load_state_dict(state)
+
+    def judge(
+        self, out: Tensor, x: Tensor, counts: Tensor, progress: float
+    ) -> tuple[Tensor | float, dict[str, Tensor]]:
+        """`learn`, and what deceiving it is worth to the decoder, by how far the training is (0 to 1).
+
+        One that has learned nothing yet has no advice to give: 0. Returns that and what to log. The other
+        arguments are those of `learn`.
+        """
+        logs = {"critic": self.learn(out, x, counts)}
+        say = min((progress - FROM) / (WHOLE - FROM), 1.0)
+        if say <= 0:
+            return 0.0, logs
+        recognised = self.recognised(out, x, counts)
+        return say * recognised, logs | {"recognised": recognised}
 
     def learn(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
         """One step: returns how badly it told them apart before (ln 2 is chance, 0 without a mistake).

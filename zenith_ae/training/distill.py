@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..engine import create
+from ..engine import Engine, create
 from ..errors import ConfigError, ImageError, WeightsError
 from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
@@ -43,6 +43,7 @@ __all__ = [
     "lost_detail",
     "no_crops",
     "place_crop",
+    "teacher_engine",
     "teacher_latents",
     "teacher_part",
     "train_distillation",
@@ -79,6 +80,14 @@ def identify(weights: Weights, pool: ImagePool) -> str:
     return f"{weights.hash} {pixels:08x} {' '.join(pool.names)}"
 
 
+def teacher_engine(weights: Weights, train: TrainConfig) -> Engine:
+    """What computes a teacher's answers: on the CPU the native engine, in half of torch's time."""
+    if train.device != "cpu":
+        return create(weights, device=train.device.partition(":")[0])
+    dtype = "auto" if train.precision == "bf16" else "float32"
+    return create(weights, dtype=dtype, threads=train.threads)
+
+
 def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: TrainConfig) -> list[np.ndarray]:
     """Latents of every picture, (h / 8, w / 8, C) fp16; computed once, kept in ``cache``.
 
@@ -92,11 +101,7 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
                 return [stored[f"z{i}"] for i in range(len(pool.names))]
     latents: list[np.ndarray] = []
     start = time.monotonic()
-    if train.device == "cpu":  # the native engine takes half of torch's time
-        dtype = "auto" if train.precision == "bf16" else "float32"
-        engine = create(weights, dtype=dtype, threads=train.threads)
-    else:
-        engine = create(weights, device=train.device.partition(":")[0])
+    engine = teacher_engine(weights, train)
     for i, picture in enumerate(pool.images):
         h, w = (n // FACTOR * FACTOR for n in picture.shape[:2])
         latents.append(engine.run("encoder", picture[None, :h, :w])[0].astype(np.float16))

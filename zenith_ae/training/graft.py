@@ -14,8 +14,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..models.modules import Network
-from ..models.spec import ModelConfig
+from ..models.spec import ModelConfig, trace
 from ..weights import Weights, load_weights
 from .critic import Critic
 from .data import ImagePool
@@ -40,6 +40,7 @@ from .distill import (
     lost_detail,
     no_crops,
     place_crop,
+    teacher_engine,
     teacher_latents,
     teacher_part,
     train_student,
@@ -52,7 +53,6 @@ __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 LATTICE_WEIGHT = 1.0  # of `lattice_error` in a decoder's loss
-CRITIC_FROM, CRITIC_WHOLE = 0.03, 0.08  # shares of the training before a critic has a say, and its whole one
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -89,12 +89,13 @@ class SeamFeatures:
         cls,
         pool: ImagePool,
         seam: Seam,
-        network: Network,
+        teacher: Weights,
+        train: TrainConfig,
         parent: Path,
         identity: str,
         latents: Callable[[], Sequence[np.ndarray]] | None = None,
     ) -> SeamFeatures:
-        """The features of all pictures, computed with the teacher's ``network`` where they are not there yet.
+        """The features of all pictures, computed with the ``teacher`` where they are not there yet.
 
         They lie in a folder in ``parent`` that is named after ``identity``, so that several trainings can
         share them. Nothing there is ever deleted or changed. For a decoder ``latents`` returns (h, w, C)
@@ -106,7 +107,11 @@ class SeamFeatures:
             with tempfile.TemporaryDirectory(dir=parent, prefix=f"{folder.name}.") as unfinished:
                 whole = Path(unfinished) / "whole"
                 whole.mkdir()
-                _compute(pool, seam, network, whole, latents() if latents else None)
+                if latents is None:
+                    pairs = _what_an_encoder_learns(pool, seam, teacher, train)
+                else:
+                    pairs = _what_a_decoder_learns(latents(), seam, teacher, train)
+                _keep(pool, seam, pairs, whole)
                 try:
                     os.replace(whole, folder)
                 except OSError:  # another process was faster
@@ -115,39 +120,48 @@ class SeamFeatures:
         return cls(folder)
 
 
-def _compute(
-    pool: ImagePool,
-    seam: Seam,
-    network: Network,
-    folder: Path,
-    latents: Sequence[np.ndarray] | None,
-) -> None:
-    device = next(network.parameters()).device
+Pair = tuple[np.ndarray, np.ndarray | None]  # features (h, w, C) and answer (H, W, 3)
+
+
+def _what_an_encoder_learns(
+    pool: ImagePool, seam: Seam, teacher: Weights, train: TrainConfig
+) -> Iterator[Pair]:
+    outer = teacher.config.parts["encoder"][seam.own]
+    *_, last = trace(outer, teacher.config.in_channels("encoder"))
+    config = replace(teacher.config, parts={"encoder": outer}, latent_channels=last.cout)
+    engine = teacher_engine(Weights(config, {name: teacher.tensors[name] for name in config.params()}), train)
+    for picture in pool.images:
+        h, w = (n // FACTOR * FACTOR for n in picture.shape[:2])
+        yield engine.run("encoder", picture[None, :h, :w])[0], None
+
+
+def _what_a_decoder_learns(
+    latents: Sequence[np.ndarray], seam: Seam, teacher: Weights, train: TrainConfig
+) -> Iterator[Pair]:
+    engine = teacher_engine(teacher, train)
+    network = teacher_part(teacher, "decoder").to(train.device)
+    for z in latents:
+        given = z[None].astype(np.float32)
+        with torch.no_grad():
+            found = seam.inner(network, to_tensor(given, train.device))
+        yield found[0].permute(1, 2, 0).cpu().numpy(), engine.run("decoder", given, out="uint8")[0]
+
+
+def _keep(pool: ImagePool, seam: Seam, pairs: Iterable[Pair], folder: Path) -> None:
     sizes = [tuple(n // FACTOR * FACTOR // seam.stride for n in p.shape[:2]) for p in pool.images]
     area = sum(h * w for h, w in sizes)
     features = answers = None
     end = 0
     start = time.monotonic()
-    for i, (picture, (h, w)) in enumerate(zip(pool.images, sizes, strict=True)):
-        with torch.no_grad():
-            if latents is None:
-                given = to_tensor(picture[None, : h * seam.stride, : w * seam.stride], device)
-                found = seam.outer(network, given)
-            else:
-                found = seam.inner(network, to_tensor(latents[i][None].astype(np.float32), device))
-                answer = seam.outer(network, found).clamp(0, 1).mul(255).round()[0].permute(1, 2, 0)
-                if answers is None:
-                    answers = np.lib.format.open_memmap(
-                        folder / "answers.npy", "w+", np.uint8, (area * seam.stride**2, 3)
-                    )
-                answers[end * seam.stride**2 : (end + h * w) * seam.stride**2] = (
-                    answer.reshape(-1, 3).byte().cpu().numpy()
-                )
+    for i, ((found, answer), (h, w)) in enumerate(zip(pairs, sizes, strict=True)):
         if features is None:
-            features = np.lib.format.open_memmap(
-                folder / "features.npy", "w+", np.float16, (area, found.shape[1])
-            )
-        features[end : end + h * w] = found[0].permute(1, 2, 0).reshape(h * w, -1).cpu().numpy()
+            new = partial(np.lib.format.open_memmap, mode="w+")
+            features = new(folder / "features.npy", dtype=np.float16, shape=(area, found.shape[2]))
+            if answer is not None:
+                answers = new(folder / "answers.npy", dtype=np.uint8, shape=(area * seam.stride**2, 3))
+        features[end : end + h * w] = found.reshape(h * w, -1)
+        if answers is not None and answer is not None:
+            answers[end * seam.stride**2 : (end + h * w) * seam.stride**2] = answer.reshape(-1, 3)
         end += h * w
         if i % 100 == 99:
             print(f"features {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
@@ -239,13 +253,9 @@ class GraftRecipe:
             loss = loss + self.perceptual.weight * unlike
             logs["perceptual"] = unlike
         if "critic" in model:
-            critic = cast(Critic, model["critic"])
-            logs["critic"] = critic.learn(out, x, counts)
-            # A critic that has learned nothing yet has no advice to give.
-            say = (progress - CRITIC_FROM) / (CRITIC_WHOLE - CRITIC_FROM)
-            if say > 0:
-                logs["recognised"] = critic.recognised(out, x, counts)
-                loss = loss + min(say, 1.0) * self.critic_weight * logs["recognised"]
+            advice, noted = cast(Critic, model["critic"]).judge(out, x, counts, progress)
+            loss = loss + self.critic_weight * advice
+            logs |= noted
         return loss, {name: float(value.detach()) for name, value in logs.items()}
 
 
@@ -368,7 +378,9 @@ def train_graft(
         identity += (
             f" {train.seed} {taught} {_identify_encoder(load_weights(str(init))) if taught < 1 else ''}"
         )
-    kept = SeamFeatures.of(everything, seam, network, features or train.out / "features", identity, lessons)
+    kept = SeamFeatures.of(
+        everything, seam, weights, train, features or train.out / "features", identity, lessons
+    )
     pool, validation = everything.split(validation=16, seed=0)
     place = {id(picture): i for i, picture in enumerate(everything.images)}
     perceptual = None
