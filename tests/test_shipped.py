@@ -154,11 +154,8 @@ def test_noise_goes_at_the_borders_of_any_size_too(height: int, width: int, sigm
         assert np.sqrt((border**2).mean()) < 2 * inside + 1 / 255
 
 
-@pytest.mark.parametrize(
-    ("name", "limit"), [("zenith-taef2", 1.2), ("zenith-taef2-lite", 1.2), ("zenith-taef2-nano", 1.4)]
-)
-def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str, limit: float) -> None:
-    """Nano computes each 8 x 8 cell of the picture by itself at the end, and its card says so."""
+@pytest.mark.parametrize("name", ["zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"])
+def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str) -> None:
     picture = example("cat.clean.png")
     out = zenith_ae.load(name).roundtrip(picture)
     assert out.shape == picture.shape
@@ -169,7 +166,7 @@ def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str, limit: float)
     for axis in (0, 1):
         steps = np.abs(np.diff(error, axis=axis)).mean(axis=(1 - axis, 2))
         phases = np.array([steps[(p - 1) % 8 :: 8].mean() for p in range(8)])
-        assert phases[0] < limit * np.median(phases)
+        assert phases[0] < 1.2 * np.median(phases)
     assert lattice_energy(out, picture) < 2.3  # 1.5 to 1.6 measured; weights with visible dots have 4
 
 

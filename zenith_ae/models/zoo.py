@@ -94,7 +94,7 @@ def zenith_taesd(
 
 
 def zenith_taef2_nano(name: str, latent_channels: int) -> ModelConfig:
-    """Hybrid: TAEF2 itself at 1/8, narrow Zenith blocks at 1/4 for the rest: live previews."""
+    """Hybrid: TAEF2 itself at 1/8, narrow Zenith blocks for the rest: live previews."""
     vanilla = vanilla_taesd(name, latent_channels, pool=True)
     encoder: Layers = (
         PixelUnshuffle(4), Linear(48, 64), *zenith(64, 64, 3), Conv(64, 64, stride=2, bias=False),
@@ -102,11 +102,12 @@ def zenith_taef2_nano(name: str, latent_channels: int) -> ModelConfig:
     )  # fmt: skip
     decoder: Layers = (
         *vanilla.parts["decoder"][:6],
-        Linear(64, 256), PixelShuffle(2), *zenith(64, 64, 4), Linear(64, 48), PixelShuffle(4),
+        Linear(64, 256), PixelShuffle(2), *zenith(64, 64, 3),
+        Linear(64, 128), PixelShuffle(2), *zenith(32, 32, 2), Linear(32, 12), PixelShuffle(2),
     )  # fmt: skip
     return ModelConfig(
         name, "autoencoder", {"encoder": encoder, "decoder": decoder}, latent_channels,
-        "TAEF2 at 1/8, Zenith blocks at 1/4 for the rest, for live previews",
+        "TAEF2 at 1/8, narrow Zenith blocks for the rest, for live previews",
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from .critic import Critic
 from .data import ImagePool, random_crops
 from .distill import FACTOR, crispness, lost_detail
 from .restore import build_modules, load_into, log_error, save_model
+from .seam import LATTICE_WEIGHT, lattice_error
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["AutoencodeRecipe", "train_autoencoder"]
@@ -43,7 +44,7 @@ class AutoencodeRecipe:
 
     The mean absolute error of the round trip (or, ``loss_kind`` "psnr", the logarithm of each
     crop's mean squared error, see `zenith_ae.training.restore`), the error in the amount of fine
-    `detail`, and a pull of each latent channel to mean 0 and variance 1, so that programs that work
+    `detail`, which may be no lattice, and a pull of each latent channel to mean 0 and variance 1, so that programs that work
     on latents meet numbers of one size. With a "critic" in the model the round trip is also to look
     such that this takes it for the original. The latents carry uniform noise as wide as a step of
     8 bits, so that storing them so costs next to nothing.
@@ -80,6 +81,9 @@ class AutoencodeRecipe:
             lost = lost_detail(out, x)
             loss = loss + self.detail_weight * lost
             logs["detail"] = float(lost.detach())
+        lattice = lattice_error(error)
+        loss = loss + LATTICE_WEIGHT * lattice
+        logs["lattice"] = float(lattice.detach())
         if "critic" in model:
             everywhere = torch.ones_like(x[:, :1])
             advice, noted = cast(Critic, model["critic"]).judge(out, x, everywhere, progress)

@@ -46,13 +46,12 @@ from .distill import (
     train_student,
 )
 from .restore import build_modules, load_into
-from .seam import PerceptualError, Seam, find_seam, lattice_error, spread_of
+from .seam import LATTICE_WEIGHT, PerceptualError, Seam, find_seam, lattice_error, spread_of
 from .trainer import TrainConfig, mean_where, psnr, to_tensor
 
 __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
-LATTICE_WEIGHT = 1.0  # of `lattice_error` in a decoder's loss
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 

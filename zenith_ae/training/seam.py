@@ -17,8 +17,9 @@ from ..models.spec import ModelConfig, is_global, out_scale, required_input
 from .distill import FACTOR
 from .trainer import mean_where, to_tensor
 
-__all__ = ["PerceptualError", "Seam", "find_seam", "lattice_error", "spread_of"]
+__all__ = ["LATTICE_WEIGHT", "PerceptualError", "Seam", "find_seam", "lattice_error", "spread_of"]
 
+LATTICE_WEIGHT = 1.0  # of `lattice_error` in a decoder's loss
 SIDE = 256  # pixels of the pieces in which the spread of features is measured
 
 
