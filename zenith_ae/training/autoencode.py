@@ -44,10 +44,10 @@ class AutoencodeRecipe:
 
     The mean absolute error of the round trip (or, ``loss_kind`` "psnr", the logarithm of each
     crop's mean squared error, see `zenith_ae.training.restore`), the error in the amount of fine
-    `detail`, which may be no lattice, and a pull of each latent channel to mean 0 and variance 1, so that programs that work
-    on latents meet numbers of one size. With a "critic" in the model the round trip is also to look
-    such that this takes it for the original. The latents carry uniform noise as wide as a step of
-    8 bits, so that storing them so costs next to nothing.
+    `detail`, which may be no lattice, and a pull of each latent channel to mean 0 and variance 1,
+    so that programs that work on latents meet numbers of one size. With a "critic" in the model
+    the round trip is also to look such that this takes it for the original. The latents carry
+    uniform noise as wide as a step of 8 bits, so that storing them so costs next to nothing.
     """
 
     pool: ImagePool
