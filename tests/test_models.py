@@ -229,6 +229,7 @@ def test_spectral_linear_is_the_dense_matrix_that_it_stands_for() -> None:
 
 @pytest.mark.parametrize("name", ["zenith-taesd-nano", "zenith-denoise", "taef2"])
 def test_torch_compiles_a_model_as_one_graph(name: str) -> None:
+    torch.compiler.reset()  # it compiles a function only so often, and all networks have the same
     config = zoo.build(name)
     for part, layers in config.parts.items():
         module = build_module(layers, config.in_channels(part)).eval()
