@@ -62,7 +62,7 @@ def test_it_computes_what_autoencoder_tiny_computes(tiny, folder) -> None:
 
 def test_torch_and_native_engine_agree_and_gradients_flow(nano) -> None:
     mine = AutoencoderZenith.load(nano)
-    x = picture(30, 45)  # no multiples of 8: continued by the last row and column
+    x = picture(30, 45)  # no multiples of 8, nor of spectral tiles
     z = mine.encode(x).latents
     assert z.shape == (1, 32, 4, 6)
     assert not z.requires_grad

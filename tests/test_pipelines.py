@@ -137,6 +137,24 @@ def test_roundtrip_of_pillow_images_keeps_mode_and_info(ae, mode):
     assert np.array_equal(np.asarray(again), np.asarray(image))
 
 
+@pytest.mark.parametrize(("height", "width"), [(3, 70), (64, 65), (61, 129)])
+def test_spectral_tiles_that_a_border_cuts_are_mirrored_whole(height, width):
+    lite = Autoencoder(random_weights(build("zenith-4ch-lite"), seed=1), threads=2)
+    picture = noise((height, width, 3))
+
+    def whole(x, cell):
+        ends = [(0, 0)] * (x.ndim - 3) + [(0, -n % cell) for n in x.shape[-3:-1]] + [(0, 0)]
+        return np.pad(x, ends, mode="symmetric")
+
+    z = lite.encode(picture)
+    assert z.shape == (1, 4, -(-height // 8), -(-width // 8))
+    assert np.array_equal(z, lite.encode(whole(picture, 64))[:, :, : z.shape[2], : z.shape[3]])
+    latents = whole(z.transpose(0, 2, 3, 1), 8).transpose(0, 3, 1, 2)
+    assert latents.shape[2] % 8 == latents.shape[3] % 8 == 0
+    expected = lite.decode(latents)[:, :height, :width]
+    assert np.array_equal(lite.decode(z, size=(height, width)), expected)
+
+
 def test_batches_encode_like_single_pictures(ae):
     batch = noise((3, 19, 21, 3))
     z = ae.encode(batch)

@@ -170,6 +170,15 @@ def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str) -> None:
     assert lattice_energy(out, picture) < 2.3  # 1.5 to 1.6 measured; weights with visible dots have 4
 
 
+@pytest.mark.parametrize("colour", [(255, 255, 255), (120, 170, 230), (200, 30, 30)])
+@pytest.mark.parametrize("side", [65, 72, 90, 121])
+def test_a_plain_colour_stays_plain_where_the_border_cuts_spectral_tiles(colour, side: int) -> None:
+    ae = zenith_ae.load("zenith-4ch-lite")
+    whole = ae.roundtrip(np.full((128, 128, 3), colour, np.uint8)).astype(int)
+    cut = ae.roundtrip(np.full((side, side, 3), colour, np.uint8))
+    assert np.abs(cut - whole[:side, :side]).max() < 12  # a border of zeros makes it 50 to 95
+
+
 @pytest.mark.parametrize(
     ("name", "case", "floor"),
     [

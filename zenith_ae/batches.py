@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ __all__ = [
     "Batch",
     "as_batch",
     "colour_groups",
+    "continued",
     "is_tensor",
     "orient",
     "tensor_like",
@@ -210,6 +211,14 @@ def from_rgb(rgb: NDArray, pixels: NDArray, layout: str) -> NDArray:
         colour = mean if rgb.dtype == np.float32 else np.rint(mean).astype(rgb.dtype)
     alpha = pixels[..., colour.shape[3] :]
     return np.concatenate([colour, alpha], axis=3) if alpha.shape[3] else colour
+
+
+def continued(pixels: NDArray, cell: int, mode: Literal["reflect", "symmetric"]) -> NDArray:
+    """(N, H, W, ...) mirrored at the bottom and right up to multiples of ``cell``, as `numpy.pad` does."""
+    below, right = (-n % cell for n in pixels.shape[1:3])
+    if not (below or right):
+        return pixels
+    return np.pad(pixels, [(0, 0), (0, below), (0, right)] + [(0, 0)] * (pixels.ndim - 3), mode=mode)
 
 
 def orient(pictures: NDArray, which: int) -> NDArray:

@@ -19,6 +19,7 @@ from .batches import (
     LUMA,
     as_batch,
     colour_groups,
+    continued,
     from_rgb,
     is_tensor,
     orient,
@@ -29,7 +30,7 @@ from .batches import (
 from .engine import Engine, create
 from .errors import ConfigError, LatentError
 from .latents import check_latents
-from .models.spec import ModelConfig, alignment
+from .models.spec import ModelConfig, alignment, whole_tiles
 from .weights import Weights, load_weights
 
 __all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]
@@ -147,6 +148,17 @@ class Autoencoder(_Pipeline):
 
     kind = "autoencoder"
 
+    @cached_property
+    def _cells(self) -> dict[str, int]:
+        return {part: whole_tiles(layers) for part, layers in self.config.parts.items()}
+
+    def _continued(self, x: NDArray, part: str) -> NDArray:
+        """Mirrored to whole spectral tiles, where the part has them.
+
+        The engine would fill cut tiles with zeros, which no training crop has: colours went wrong there.
+        """
+        return continued(x, self._cells[part], "symmetric")
+
     def encode(self, image: Any, tile: Tile = "auto") -> Any:
         """Latents of a picture or a batch.
 
@@ -171,7 +183,9 @@ class Autoencoder(_Pipeline):
         """
         self._need("encoder")
         batch = as_batch(image)
-        z = self.engine.run("encoder", to_rgb(batch.pixels, batch.layout), tile=tile)
+        height, width = (-(-n // self.config.factor) for n in batch.pixels.shape[1:3])
+        rgb = self._continued(to_rgb(batch.pixels, batch.layout), "encoder")
+        z = self.engine.run("encoder", rgb, tile=tile)[:, :height, :width]
         z = np.ascontiguousarray(z.transpose(0, 3, 1, 2))
         return tensor_like(z, image) if is_tensor(image) else z
 
@@ -219,7 +233,7 @@ class Autoencoder(_Pipeline):
                 f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"
             )
         out = dtypes["float"] if tensor is not None else dtypes[output]
-        z = np.ascontiguousarray(z.transpose(0, 2, 3, 1))
+        z = self._continued(z.transpose(0, 2, 3, 1), "decoder")
         rgb = self.engine.run("decoder", z, out=out, tile=tile)[:, :height, :width]
         if out == "float32":
             rgb = np.clip(rgb, 0, 1)
@@ -327,11 +341,7 @@ class Denoiser(_Pipeline):
         The engine would repeat the last row and column, and fill tiles with zeros: repeated noise is
         a streak, which looks like content to the network, and no training crop has a partial tile.
         """
-        cell = self._cells[part]
-        below, right = (-n % cell for n in pixels.shape[1:3])
-        if not (below or right):
-            return pixels
-        return np.pad(pixels, [(0, 0), (0, below), (0, right)] + [(0, 0)] * (pixels.ndim - 3), mode="reflect")
+        return continued(pixels, self._cells[part], "reflect")
 
     def sigma_maps(self, pixels: NDArray, layout: str, tile: Tile = "auto") -> NDArray[np.float32]:
         """`estimate_sigma` for (N, H, W, C) pixels of any layout; always (N, H, W)."""

@@ -22,7 +22,7 @@ from ..engine import Engine, create
 from ..engine.geometry import multiple, output_size
 from ..errors import ConfigError, MissingDependencyError
 from ..models.modules import build_module
-from ..models.spec import ModelConfig
+from ..models.spec import ModelConfig, whole_tiles
 from ..weights import Weights, load_weights
 
 try:
@@ -41,12 +41,21 @@ __all__ = ["AutoencoderZenith"]
 TILE = 512  # pixels, the side of a tile with `enable_tiling`
 
 
+def _mirrored(x: Tensor, cell: int) -> Tensor:
+    """(N, C, H, W) mirrored at the bottom and right up to multiples of ``cell``, as `Autoencoder` does."""
+    for axis, size in ((2, x.shape[2]), (3, x.shape[3])):
+        if short := -size % cell:
+            at = torch.arange(size + short, device=x.device) % (2 * size)
+            x = x.index_select(axis, torch.minimum(at, 2 * size - 1 - at))
+    return x
+
+
 class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     """A zenith-ae autoencoder, or one of the TAESD family, in the place of a pipeline's ``vae``.
 
     Pictures are (N, 3, H, W) in [-1, 1] and latents (N, C, H / 8, W / 8) in the domain of the
     diffusion model, so ``config.scaling_factor`` is 1 and ``config.shift_factor`` 0. Pictures whose
-    sides are no multiples of 8 are continued by their last row and column. `load` makes one from
+    sides are no multiples of 8 are continued as `zenith_ae.Autoencoder` does. `load` makes one from
     weights; ``save_pretrained`` and ``from_pretrained`` work too.
 
     FLUX.2 pipelines normalise latents by the statistics of a layer ``vae.bn``. TAEF2 and its
@@ -168,15 +177,18 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             run = self._torch
         else:
             run = self._cpu
+        layers = self.definition.parts[part]
+        height, width = (output_size(layers, n) for n in x.shape[2:])
+        x = _mirrored(x, whole_tiles(layers))
         pieces = x.split(1) if self.use_slicing else (x,)
-        return torch.cat([run(part, piece) for piece in pieces]) if len(pieces) > 1 else run(part, x)
+        y = torch.cat([run(part, piece) for piece in pieces]) if len(pieces) > 1 else run(part, x)
+        return y[:, :, :height, :width]
 
     def _torch(self, part: str, x: Tensor) -> Tensor:
-        layers = self.definition.parts[part]
-        step, (height, width) = multiple(layers), x.shape[2:]
+        step, (height, width) = multiple(self.definition.parts[part]), x.shape[2:]
         padded = F.pad(x, (0, -width % step, 0, -height % step), mode="replicate")
         y: Tensor = self.get_submodule(part)(padded)
-        return y[:, :, : output_size(layers, height), : output_size(layers, width)]
+        return y
 
     def _cpu(self, part: str, x: Tensor) -> Tensor:
         values = x.detach().float().permute(0, 2, 3, 1).contiguous().numpy()

@@ -52,6 +52,7 @@ __all__ = [
     "parameter_count",
     "required_input",
     "trace",
+    "whole_tiles",
 ]
 
 Shape = tuple[int, ...]
@@ -453,6 +454,12 @@ def alignment(layers: Layers, grid: Callable[[Layer], int] = lambda layer: 1) ->
         step = Fraction(lcm(step.numerator * need.denominator, need.numerator * step.denominator),
                         step.denominator * need.denominator)  # fmt: skip
     return ceil(step)
+
+
+def whole_tiles(layers: Layers) -> int:
+    """The input size whose multiples cut no spectral tile: `alignment`, or 1 where there is none."""
+    spectral = any(isinstance(layer, ZenithBlock) and layer.tile for layer in layers)
+    return alignment(layers) if spectral else 1
 
 
 def is_global(layer: Layer) -> bool:
