@@ -166,7 +166,7 @@ def place_crop(
     """
     square, inside = [], []
     for length in size:
-        end, beyond = length - side, side // 4
+        end, beyond = length - side, side // 2
         at = int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end))
         square.append(slice(at, at + side))
         inside.append(slice(margin if at > 0 else 0, side - (margin if at < end else 0)))

@@ -1,4 +1,4 @@
-"""Drawn pictures for training: text, user interfaces, line art and gradients.
+"""Drawn pictures for training: text, user interfaces, line art, gradients and plain colours.
 
 People decode these with autoencoders as well as photographs, and photographs hold too few of
 their sharp edges, flat areas and thin strokes for a network to learn them. Everything is drawn
@@ -167,4 +167,25 @@ def gradient(rng: Rng) -> Image.Image:
     return picture
 
 
-KINDS: tuple[Callable[[Rng], Image.Image], ...] = (text, interface, line_art, gradient)
+def plain(rng: Rng) -> Image.Image:
+    """One to four plain colours up to the borders, vivid ones among them: they show every wrong dot."""
+    height, width = SIZE
+    picture = Image.new("RGB", (width, height), _plain_colour(rng))
+    pen = ImageDraw.Draw(picture)
+    for _ in range(int(rng.integers(0, 4))):
+        left, top = rng.uniform(-0.5, 1, 2) * (width, height)
+        right, bottom = (left, top) + rng.uniform(0.2, 1, 2) * (width, height)
+        pen.rectangle((left, top, right, bottom), _plain_colour(rng))
+    return picture
+
+
+def _plain_colour(rng: Rng) -> Colour:
+    """White, black, any colour, or one whose channels are mostly none or all."""
+    kind = rng.random()
+    if kind < 0.6:
+        return (255, 255, 255) if kind < 0.2 else (0, 0, 0) if kind < 0.3 else _colour(rng)
+    red, green, blue = (int(rng.choice([0, 255, int(rng.integers(256))])) for _ in range(3))
+    return red, green, blue
+
+
+KINDS: tuple[Callable[[Rng], Image.Image], ...] = (text, interface, line_art, gradient, plain)

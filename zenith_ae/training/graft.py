@@ -52,6 +52,8 @@ from .trainer import TrainConfig, mean_where, psnr, to_tensor
 __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
+BORDER = 4  # pixels at a picture's border, whose errors count so many times (in a corner, squared):
+BORDER_WEIGHT = 4.0  # few crops show them, and a dark dot in a white corner is what people see
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -207,11 +209,12 @@ class GraftRecipe:
             self.spread = spread_of(maps)
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Pictures, features, (for a decoder) the teacher's answers, and what of the output counts."""
+        """Pictures, features, (for a decoder) the teacher's answers, and what each output counts (or 0)."""
         stride = self.seam.stride
         side = self.config.crop // stride
         decoder = self.seam.part == "decoder"
         fine = stride if decoder else 1  # outputs per feature along one axis
+        strip = max(1, BORDER * fine // stride)
         counts = np.zeros((self.config.batch, side * fine, side * fine, 1), np.float32)
         batch: list[tuple[np.ndarray, ...]] = []
         for mask in counts:
@@ -219,6 +222,10 @@ class GraftRecipe:
             i = self.chosen[n]
             square, inside = place_crop(rng, self.features.sizes[i], side, self.seam.margin)
             mask[finer(inside, fine)] = 1
+            for axis, (at, length) in enumerate(zip(square, self.features.sizes[i], strict=True)):
+                border = np.swapaxes(mask, 0, axis)
+                border[: strip * (at.start == 0)] *= BORDER_WEIGHT
+                border[len(border) - strip * (at.stop == length) :] *= BORDER_WEIGHT
             pixels = finer(square, stride)
             pieces = self.pool.images[n][pixels], self.features[i][square]
             batch.append((*pieces, self.features.answer(i)[pixels]) if decoder else pieces)
@@ -227,10 +234,11 @@ class GraftRecipe:
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
-        x, features, *answers, counts = (to_tensor(a, self.config.device) for a in batch)
+        x, features, *answers, weights = (to_tensor(a, self.config.device) for a in batch)
+        counts = (weights > 0).to(weights)
 
         def error(out: Tensor, target: Tensor, scale: Tensor | float = 1.0) -> Tensor:
-            return mean_where(((out - target) / scale).abs().mean(1, keepdim=True), counts)
+            return mean_where(((out - target) / scale).abs().mean(1, keepdim=True), weights)
 
         if self.seam.part == "encoder":
             own = self.seam.outer(cast(Network, model["encoder"]), x).float()

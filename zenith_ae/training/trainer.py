@@ -63,7 +63,7 @@ class TrainConfig:
     workers: int | None = None
     compile: str = ""  # backend of torch.compile, "" for none
     seed: int = 0
-    drawn: int = 0  # drawn pictures (text, interfaces, line art, gradients) beside the photographs
+    drawn: int = 0  # drawn pictures (text, interfaces, line art, plain colours) beside the photographs
     threads: int | None = None
     checkpoint_minutes: float = 2.0
     evaluate_minutes: float = 10.0
