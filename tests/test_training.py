@@ -589,6 +589,8 @@ def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh,
     data, config = [str(photos)], steps(tmp_path / "out", 1, crop=48)
     with pytest.raises(ConfigError, match="after its encoder"):
         graft.train_graft(hybrid, str(grown_teacher), data, config, "decoder")
+    with pytest.raises(ConfigError, match="for --part decoder"):
+        graft.train_graft(hybrid, str(grown_teacher), data, config, "encoder", critic_weight=0.001)
     with pytest.raises(ConfigError, match="crops of 40 pixels"):
         graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1), "encoder")
     with pytest.raises(ConfigError, match="has no encoder of a"):

@@ -343,14 +343,16 @@ def train_graft(
     WeightsError
         If the teacher lacks a part that is needed, or has another number of latent channels.
     ConfigError
-        If the part is no hybrid of the teacher's, crops are too small, or a decoder has no ``init`` or,
-        for the perceptual error, none with its encoder.
+        If the part is no hybrid of the teacher's, crops are too small, an encoder is given a critic, or a
+        decoder has no ``init`` or, for the perceptual error, none with its encoder.
     ImageError
         If no picture is as large as a crop.
     """
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
+    if part == "encoder" and critic_weight:
+        raise ConfigError("a critic looks at what a decoder makes: --critic-weight is for --part decoder")
     if part == "decoder" and not init:
         raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
     eye = None
