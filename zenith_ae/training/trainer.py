@@ -89,7 +89,7 @@ def psnr(out: Tensor, target: Tensor) -> float:
 
 
 def mean_where(values: Tensor, counts: Tensor) -> Tensor:
-    """The mean of values where ``counts`` is 1, leaving out where it is 0; 0 where nothing counts."""
+    """The mean of values, each weighted by what it ``counts``; 0 where nothing does."""
     return (values * counts).sum() / counts.sum().clamp(min=1)
 
 
