@@ -30,7 +30,7 @@ from .batches import (
 from .engine import Engine, create
 from .errors import ConfigError, LatentError
 from .latents import check_latents
-from .models.spec import ModelConfig, alignment, whole_tiles
+from .models.spec import ModelConfig, alignment
 from .weights import Weights, load_weights
 
 __all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]
@@ -148,16 +148,12 @@ class Autoencoder(_Pipeline):
 
     kind = "autoencoder"
 
-    @cached_property
-    def _cells(self) -> dict[str, int]:
-        return {part: whole_tiles(layers) for part, layers in self.config.parts.items()}
-
     def _continued(self, x: NDArray, part: str) -> NDArray:
         """Mirrored to whole spectral tiles, where the part has them.
 
         The engine would fill cut tiles with zeros, which no training crop has: colours went wrong there.
         """
-        return continued(x, self._cells[part], "symmetric")
+        return continued(x, self.config.whole_tiles[part], "symmetric")
 
     def encode(self, image: Any, tile: Tile = "auto") -> Any:
         """Latents of a picture or a batch.

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..engine import Engine, create
-from ..engine.geometry import multiple, output_size
+from ..engine.geometry import multiple
 from ..errors import ConfigError, MissingDependencyError
 from ..models.modules import build_module
-from ..models.spec import ModelConfig, whole_tiles
+from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
 
 try:
@@ -177,9 +177,9 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             run = self._torch
         else:
             run = self._cpu
-        layers = self.definition.parts[part]
-        height, width = (output_size(layers, n) for n in x.shape[2:])
-        x = _mirrored(x, whole_tiles(layers))
+        factor = self.definition.factor
+        height, width = (n * factor if part == "decoder" else -(-n // factor) for n in x.shape[2:])
+        x = _mirrored(x, self.definition.whole_tiles[part])
         pieces = x.split(1) if self.use_slicing else (x,)
         y = torch.cat([run(part, piece) for piece in pieces]) if len(pieces) > 1 else run(part, x)
         return y[:, :, :height, :width]

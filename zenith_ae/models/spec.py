@@ -52,7 +52,6 @@ __all__ = [
     "parameter_count",
     "required_input",
     "trace",
-    "whole_tiles",
 ]
 
 Shape = tuple[int, ...]
@@ -456,12 +455,6 @@ def alignment(layers: Layers, grid: Callable[[Layer], int] = lambda layer: 1) ->
     return ceil(step)
 
 
-def whole_tiles(layers: Layers) -> int:
-    """The input size whose multiples cut no spectral tile: `alignment`, or 1 where there is none."""
-    spectral = any(isinstance(layer, ZenithBlock) and layer.tile for layer in layers)
-    return alignment(layers) if spectral else 1
-
-
 def is_global(layer: Layer) -> bool:
     """True where every output depends on the whole picture, so that tiling must not cut it."""
     return isinstance(layer, ResBlock) and layer.pool
@@ -536,6 +529,16 @@ class ModelConfig:
         if "encoder" in self.parts:
             return int(1 / out_scale(self.parts["encoder"]))
         return int(out_scale(self.parts["decoder"])) if "decoder" in self.parts else 1
+
+    @cached_property
+    def whole_tiles(self) -> dict[str, int]:
+        """For each part the input size whose multiples cut no spectral tile, 1 where it has none."""
+        return {
+            part: alignment(layers)
+            if any(isinstance(layer, ZenithBlock) and layer.tile for layer in layers)
+            else 1
+            for part, layers in self.parts.items()
+        }
 
     def params(self) -> dict[str, Shape]:
         """Every stored tensor: ``part.layer_index.parameter`` -> shape."""
