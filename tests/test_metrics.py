@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from zenith_ae.metrics import colour_cast, grid_steps, lattice_energy, psnr, sharpness, ssim
+from zenith_ae.metrics import channel_errors, colour_cast, grid_steps, lattice_energy, psnr, sharpness, ssim
 
 
 def picture(shape, seed=0):
@@ -101,7 +101,10 @@ def test_colour_cast_is_the_worst_channel_and_noise_is_none():
     original = np.full((50, 60, 3), 0.5)
     noise = np.random.default_rng(0).normal(0, 0.05, original.shape)
     assert colour_cast(original + noise - noise.mean(axis=(0, 1)), original) == pytest.approx(0, abs=1e-12)
-    assert colour_cast(original + np.array([0.01, -0.03, 0.02]), original) == pytest.approx(0.03)
+    tint = np.array([0.01, -0.03, 0.02])
+    assert colour_cast(original + tint, original) == pytest.approx(0.03)
+    assert channel_errors(original + tint, original) == pytest.approx(tint)
+    assert channel_errors(original[..., 0], original[..., 0]).tolist() == [0]
 
 
 def test_grid_steps_tells_a_grid_from_noise():

@@ -663,6 +663,25 @@ def test_round_trip_measures_own_and_exchanged_halves(grey: Path) -> None:
     json.loads(to_json(result))  # a flat picture has no top octave, which is null
 
 
+def test_casts_of_single_pictures_are_no_bias_of_the_model_where_they_cancel(tmp_path: Path) -> None:
+    for name, level in (("dark", 51), ("light", 204)):
+        save(np.full((24, 20, 3), level, np.uint8), tmp_path / f"{name}.png")
+
+    class Contrast(Codec):
+        def decode(self, z: np.ndarray, *args: object, **keywords: object) -> np.ndarray:
+            return 0.5 + 1.2 * (z - 0.5) - np.float32([0, 0.01, 0])
+
+    result = evaluate_model(Contrast(0, 0), tmp_path)
+    dark, light = (picture["cases"]["round trip"] for picture in result["pictures"])
+    mean = result["mean"]["round trip"]
+    assert [dark["red"], light["red"], mean["red"]] == pytest.approx([-0.06, 0.06, 0], abs=1e-6)
+    assert [dark["cast"], light["cast"], mean["cast"]] == pytest.approx([0.07, 0.06, 0.065], abs=1e-6)
+    assert mean["green"] == pytest.approx(-0.01, abs=1e-6)
+    header, *_, last = format_table(result).splitlines()
+    assert header.split()[-3] == "bias"
+    assert last.split()[-3] == "-0.0100"
+
+
 def test_results_are_also_compared_by_the_other_models_latents(grey: Path) -> None:
     result = evaluate_model(Codec(0.1, 0.1), grey, other=Codec(0.0, 0.01, scale=2))
     for case, error in (("round trip", 0.2), ("other's round trip", 0.01)):

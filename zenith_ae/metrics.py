@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["colour_cast", "grid_steps", "lattice_energy", "psnr", "sharpness", "ssim"]
+__all__ = ["channel_errors", "colour_cast", "grid_steps", "lattice_energy", "psnr", "sharpness", "ssim"]
 
 WINDOW = 11
 SIGMA = 1.5
@@ -118,8 +118,13 @@ def _top_octave(a: NDArray) -> float:
 
 def colour_cast(a: NDArray, original: NDArray) -> float:
     """The largest mean error of a channel, in the units of the pictures (H, W) or (H, W, C)."""
+    return float(np.abs(channel_errors(a, original)).max())
+
+
+def channel_errors(a: NDArray, original: NDArray) -> NDArray[np.float64]:
+    """The mean error of each channel, signed: (C,), in the units of the pictures (H, W) or (H, W, C)."""
     difference = np.atleast_3d(a).astype(np.float64) - np.atleast_3d(original)
-    return float(np.abs(difference.mean(axis=(0, 1))).max())
+    return difference.mean(axis=(0, 1))
 
 
 def grid_steps(a: NDArray, original: NDArray, cell: int = 8) -> float:

@@ -15,9 +15,11 @@ Three tasks, whose protocols are part of the numbers:
 
 Outputs are clipped to [0, 1] and compared in float (not rounded to 8 bits), over all three
 channels; the mean is over pictures. A round trip is also measured by what PSNR does not tell:
-``sharpness``, ``cast``, ``grid`` and ``lattice`` (`zenith_ae.metrics`), and beside another model by
-``latents``, the mean absolute difference between what that model's encoder makes of the result and
-of the original: how unlike they are in what an encoder keeps. Nothing here needs torch.
+``sharpness``, ``cast``, ``grid`` and ``lattice`` (`zenith_ae.metrics`), the mean error of each
+channel with its sign (``red``, ``green``, ``blue``; in the mean over pictures it is what they have
+in common, a bias of the model), and beside another model by ``latents``, the mean absolute
+difference between what that model's encoder makes of the result and of the original: how unlike
+they are in what an encoder keeps. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from numpy.typing import NDArray
 
 from ..batches import LUMA
 from ..errors import ConfigError, ImageError
-from ..metrics import colour_cast, grid_steps, lattice_energy, psnr, sharpness, ssim
+from ..metrics import channel_errors, colour_cast, grid_steps, lattice_energy, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
 from .degradations import blur, salt_and_pepper
 
@@ -56,6 +58,9 @@ Progress = Callable[[int, int, str], None]
 Observer = Callable[[str, str, Floats, Floats, Floats], None]
 
 NOISY, CLEAN = "_real", "_mean"
+
+#: The channels of a picture, by whose names their mean errors are reported.
+COLOURS = ("red", "green", "blue")
 
 DEGRADATIONS = ("gaussian", "shot", "box", "none")
 
@@ -119,7 +124,8 @@ def evaluate_model(
     dict
         ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
         ``mean`` (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
-        input_mse and mse, for a round trip sharpness, cast, grid, lattice and, with ``other``, latents) and
+        input_mse and mse, for a round trip sharpness, cast, red, green,
+        blue, grid, lattice and, with ``other``, latents) and
         ``pictures`` (the same for each picture, with name, width and height). For a zenith_ae model
         also ``model`` and ``weights``, its hash; for a denoiser ``passes``, for "denoise" also ``seed``.
 
@@ -264,9 +270,11 @@ def _scores(original: Floats, result: Floats, noisy: Floats | None) -> dict[str,
     if noisy is not None:
         before, after = (float(np.square(x - original, dtype=np.float64).mean()) for x in (noisy, result))
         return {"input_psnr": psnr(noisy, original)} | scores | {"input_mse": before, "mse": after}
+    errors = dict(zip(COLOURS, channel_errors(result, original).tolist(), strict=True))
     return scores | {
         "sharpness": sharpness(result, original),
         "cast": colour_cast(result, original),
+        **errors,
         "grid": grid_steps(result, original),
         "lattice": lattice_energy(result, original),
     }
@@ -335,7 +343,7 @@ def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, fl
 def format_table(result: dict[str, Any], pictures: bool = False) -> str:
     """The means (and with ``pictures`` each picture's values) as a text table."""
     if result["task"] == "roundtrip":
-        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "cast", "grid", "lattice")
+        header: tuple[str, ...] = ("", "dB", "SSIM", "sharpness", "cast", "bias", "grid", "lattice")
         if any("latents" in scores for scores in result["mean"].values()):
             header = (*header, "latents")
     else:
@@ -365,7 +373,8 @@ def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
         less = scores["input_mse"] / scores["mse"] if scores["mse"] else math.inf
         return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity, f"{less:.2f}"
     latents = (f"{scores['latents']:.3f}",) if "latents" in scores else ()
-    return (label, out, similarity, f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}",
+    bias = max((scores[colour] for colour in COLOURS), key=abs)
+    return (label, out, similarity, f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}", f"{bias:+.4f}",
             f"{scores['grid']:.2f}", f"{scores['lattice']:.1f}", *latents)  # fmt: skip
 
 
