@@ -37,7 +37,7 @@ from zenith_ae.training.critic import Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
-from zenith_ae.training.seam import PerceptualError, find_seam, lattice_error  # noqa: E402
+from zenith_ae.training.seam import PerceptualError, find_seam, lattice_error, tone_error  # noqa: E402
 from zenith_ae.training.trainer import MUON_SCALE, MatrixMuon, TrainConfig, Trainer  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
@@ -378,7 +378,7 @@ def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
 ) -> None:
     path = graft.train_graft(
         hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "out", 150, lr=5e-3, crop=48), part,
-        init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=0,
+        init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=0, tone_weight=0,
     )  # fmt: skip
     learned = log(tmp_path / "out", {"encoder": "features", "decoder": "imitation"}[part])
     assert np.mean(learned[-10:]) < 0.6 * np.mean(learned[:5])
@@ -402,7 +402,7 @@ def test_a_decoder_learns_what_the_encoder_sees(photos, grown_teacher, hybrid, f
         out = tmp_path / f"out{weight}"
         graft.train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(out, 150, lr=5e-3, crop=48), "decoder",
-            init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=weight,
+            init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=weight, tone_weight=0,
         )  # fmt: skip
         ends.append(log(out, "perceptual")[-1])  # of whole validation pictures
     assert ends[1] < 0.8 * ends[0]
@@ -533,6 +533,31 @@ def test_lattice_error_is_of_what_every_cell_has() -> None:
     half[..., :64] = 0
     assert lattice_error(half) > 0.4 * lattice_error(dots)
     assert lattice_error(dots[..., :24, :24]) > 0  # fewer cells than a window
+
+
+def test_tone_error_is_of_surfaces_and_not_of_detail() -> None:
+    torch.manual_seed(0)
+    detail = 0.1 * torch.randn(1, 1, 64, 64).repeat_interleave(2, 0)
+    detail[..., 1::2] = -detail[..., ::2]  # pairs that cancel
+    assert tone_error(detail) < 1e-6
+    colour = torch.tensor([0.02, -0.01, 0.0])[:, None, None].expand(2, 3, 64, 64)
+    assert tone_error(colour) == pytest.approx(2 * 0.01, rel=1e-5)  # at both sizes
+    spots = torch.full((1, 1, 64, 64), 0.02)
+    spots[..., 8:] = 0
+    assert tone_error(spots, [8]) == pytest.approx(1.5 / 15 * 0.02, rel=1e-5)
+    assert tone_error(colour[..., :5, :24], [32]) == pytest.approx(0.01, rel=1e-5)  # less than a cell
+
+
+def test_a_decoder_minds_the_colour_of_surfaces(photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
+    ends = []
+    for weight in (0.0, 3.0):
+        out = tmp_path / f"out{weight}"
+        graft.train_graft(
+            hybrid, str(grown_teacher), [str(photos)], steps(out, 150, lr=5e-3, crop=48), "decoder",
+            init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=0, tone_weight=weight,
+        )  # fmt: skip
+        ends.append(np.mean(log(out, "tone")[-20:]))
+    assert ends[1] < 0.9 * ends[0]
 
 
 def test_a_decoder_learns_from_either_encoders_latents(

@@ -269,6 +269,9 @@ def distill(
               help="Weight of the difference that the encoder sees between a decoder's picture and the "
               "original.")  # fmt: skip
 @_critic_weight
+@click.option("--tone-weight", type=click.FloatRange(0), default=1.0, show_default=True,
+              help="Weight of the error in the brightness and colour of a decoder's surfaces, 8 and 32 "
+              "pixels wide.")  # fmt: skip
 @click.option("--taught", type=click.FloatRange(0, 1), default=1.0, show_default=True,
               help="Share of a decoder's pictures with the teacher's latents; the others have the own "
               "encoder's.")  # fmt: skip
@@ -285,6 +288,7 @@ def graft(
     detail_weight: float,
     perceptual_weight: float,
     critic_weight: float,
+    tone_weight: float,
     taught: float,
     latents: Path | None,
     features: Path | None,
@@ -307,8 +311,8 @@ def graft(
     path = train_graft(
         zoo.build(model, channels, name), teacher, list(options["data"]), config, part,
         init=options["init"], resume=not options["fresh"], imitation=imitation, detail_weight=detail_weight,
-        perceptual_weight=perceptual_weight, critic_weight=critic_weight, taught=taught,
-        latents=latents, features=features,
+        perceptual_weight=perceptual_weight, critic_weight=critic_weight, tone_weight=tone_weight,
+        taught=taught, latents=latents, features=features,
     )  # fmt: skip
     _finish(path)
 

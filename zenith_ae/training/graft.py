@@ -46,7 +46,7 @@ from .distill import (
     train_student,
 )
 from .restore import build_modules, load_into
-from .seam import LATTICE_WEIGHT, PerceptualError, Seam, find_seam, lattice_error, spread_of
+from .seam import LATTICE_WEIGHT, PerceptualError, Seam, find_seam, lattice_error, spread_of, tone_error
 from .trainer import TrainConfig, mean_where, psnr, to_tensor
 
 __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
@@ -179,11 +179,11 @@ class GraftRecipe:
 
     An encoder's learn the teacher's features (mean absolute error, each channel in units of its spread):
     hints, as Romero et al. 2015 (arXiv:1412.6550) call them. A decoder's learn the picture and, with the
-    share ``imitation``, what the teacher's decoder makes of the same features (mean absolute errors), and
-    the amount of fine detail, which may be no lattice. With ``perceptual`` they also learn to make
-    pictures that the encoder sees as the originals, and with a "critic" in the model such as that takes for
-    originals. What new layers make of a crop's border, where they would see beyond it, is left out; borders
-    of pictures are borders, and crops lie there more often than by chance.
+    share ``imitation``, what the teacher's decoder makes of the same features (mean absolute errors), the
+    tone of its surfaces, and the amount of fine detail, which may be no lattice. With ``perceptual`` they
+    also learn to make pictures that the encoder sees as the originals, and with a "critic" in the model
+    such as that takes for originals. What new layers make of a crop's border, where they would see beyond
+    it, is left out; borders of pictures are borders, and crops lie there more often than by chance.
     """
 
     pool: ImagePool
@@ -195,6 +195,7 @@ class GraftRecipe:
     detail_weight: float = 0.05
     perceptual: PerceptualError | None = None
     critic_weight: float = 0.0
+    tone_weight: float = 1.0
 
     def __post_init__(self) -> None:
         side = self.config.crop // self.seam.stride
@@ -247,9 +248,10 @@ class GraftRecipe:
         out = self.seam.outer(cast(Network, model["decoder"]), features).float()
         picture, answer = error(out, x), error(out, answers[0])
         loss = (1 - self.imitation) * picture + self.imitation * answer
-        lattice = lattice_error((out - x) * counts)
-        loss = loss + LATTICE_WEIGHT * lattice
-        logs = {"picture": picture, "imitation": answer, "lattice": lattice}
+        wrong = (out - x) * counts
+        lattice, tone = lattice_error(wrong), tone_error(wrong)
+        loss = loss + LATTICE_WEIGHT * lattice + self.tone_weight * tone
+        logs = {"picture": picture, "imitation": answer, "lattice": lattice, "tone": tone}
         if self.detail_weight:
             inside = slice(self.seam.margin * self.seam.stride, -self.seam.margin * self.seam.stride or None)
             detail = lost_detail(out[..., inside, inside], x[..., inside, inside])
@@ -312,6 +314,7 @@ def train_graft(
     detail_weight: float = 0.05,
     perceptual_weight: float = 0.05,
     critic_weight: float = 0.0,
+    tone_weight: float = 1.0,
     taught: float = 1.0,
     latents: Path | None = None,
     features: Path | None = None,
@@ -333,6 +336,7 @@ def train_graft(
     perceptual_weight : of a decoder's `PerceptualError`, by the encoder in ``init``.
     critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; 0.001 to 0.002 makes
         it nearly as sharp as the teacher, in a last phase.
+    tone_weight : of a decoder's `tone_error`.
     taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
         others' are of the encoder in ``init``.
     latents, features : where the teacher's latents (a file) and the features (a folder, about a gigabyte
@@ -401,7 +405,7 @@ def train_graft(
         perceptual = PerceptualError(encoder, eye, large, perceptual_weight)
     recipe = GraftRecipe(
         pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight,
-        perceptual, critic_weight,
+        perceptual, critic_weight, tone_weight,
     )  # fmt: skip
     if part == "decoder" and critic_weight:
         model["critic"] = Critic()

@@ -17,7 +17,15 @@ from ..models.spec import ModelConfig, is_global, out_scale, required_input
 from .distill import FACTOR
 from .trainer import mean_where, to_tensor
 
-__all__ = ["LATTICE_WEIGHT", "PerceptualError", "Seam", "find_seam", "lattice_error", "spread_of"]
+__all__ = [
+    "LATTICE_WEIGHT",
+    "PerceptualError",
+    "Seam",
+    "find_seam",
+    "lattice_error",
+    "spread_of",
+    "tone_error",
+]
 
 LATTICE_WEIGHT = 1.0  # of `lattice_error` in a decoder's loss
 SIDE = 256  # pixels of the pieces in which the spread of features is measured
@@ -103,6 +111,20 @@ def lattice_error(error: Tensor, cell: int = 4, window: int = 8) -> Tensor:
     places = F.avg_pool2d(places, min(window, *places.shape[2:]), max(1, window // 2))
     places = places.unflatten(1, (error.shape[1], cell**2))
     return (places - places.mean(2, keepdim=True)).abs().mean()
+
+
+def tone_error(error: Tensor, cells: Sequence[int] = (8, 32)) -> Tensor:
+    """How wrong the brightness and colour of an error's (N, C, H, W) surfaces are, whatever their detail.
+
+    Of an error of single pixels that of a surface is a small part, and people see it sooner: a grey sky
+    gone green. The mean absolute error of the means of ``cell`` x ``cell`` pixels, half overlapping (so
+    that they leave no grid), summed over the cells' sizes. What lies beyond the last whole cell is left out.
+    """
+    total = error.new_zeros(())
+    for cell in cells:
+        size = min(cell, *error.shape[2:])
+        total = total + F.avg_pool2d(error, size, max(1, size // 2)).abs().mean()
+    return total
 
 
 def spread_of(features: Sequence[Tensor]) -> Tensor:
