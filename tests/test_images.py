@@ -511,6 +511,29 @@ def test_where_a_file_cannot_get_its_name_by_a_link_it_is_copied(tmp_path, monke
 
 
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
+def test_a_new_file_has_no_other_name_before_its_own(tmp_path, monkeypatch):
+    if files._open_nameless(tmp_path) is None:
+        pytest.skip("this file system has no files without a name")
+    link, seen = os.link, []
+
+    def note(*args, **keywords):
+        try:
+            link(*args, **keywords)
+        finally:
+            seen.append(sorted(os.listdir(tmp_path)))
+
+    monkeypatch.setattr(os, "link", note)
+    with atomic_writer(tmp_path / "a") as file:
+        file.write(b"first")
+    assert seen == [["a"]]  # a program killed right after it leaves nothing else
+    with atomic_writer(tmp_path / "a") as file:
+        file.write(b"second")
+    assert [len(names) for names in seen[1:]] == [1, 2]
+    assert (tmp_path / "a").read_bytes() == b"second"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
 def test_a_link_that_fails_for_another_reason_leaves_the_old_file(tmp_path, monkeypatch):
     if files._open_nameless(tmp_path) is None:
         pytest.skip("this file system has no files without a name")

@@ -7,6 +7,7 @@ import errno
 import io
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,9 +46,9 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
 
     The bytes go to a temporary file in the same folder, are flushed to the disk, and then replace
     ``path`` in one step. Whatever goes wrong before, ``path`` stays as it was and the temporary
-    file is removed. Where the system can (Linux), it has no name until it is whole, so that not
-    even a killed program leaves it behind. Links are followed; a device or pipe is written to
-    directly.
+    file is removed. Where the system can (Linux), it has no name until it is whole, and a new
+    ``path`` is the first name it gets, so that not even a killed program leaves it behind. Links
+    are followed; a device or pipe is written to directly.
 
     Raises
     ------
@@ -59,7 +60,7 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
         raise OutputError(f"{path}: is a folder; give a file name")
     special = is_device(target)
     temporary = target if special else target.parent / f".zenith-ae.{os.urandom(8).hex()}.tmp"
-    nameless = False
+    nameless = named = False
     try:
         descriptor = None if special else _open_nameless(target.parent)
         nameless = descriptor is not None
@@ -76,21 +77,14 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
             if not special:
                 os.fsync(raw.fileno())
             if nameless:
-                # Only linkat(2) follows the link, and Python only calls it for a src_dir_fd, which an
-                # absolute path leaves unused.
-                name = f"/proc/self/fd/{raw.fileno()}"
-                try:
-                    os.link(name, temporary, src_dir_fd=raw.fileno(), follow_symlinks=True)
-                except OSError as error:
-                    if error.errno not in _NO_LINKS:
-                        raise
-                    _copy(raw.fileno(), temporary)
+                named = _give_name(raw.fileno(), target, temporary)
         finally:
             with contextlib.suppress(OSError):  # after a failed flush the bytes are lost anyway
                 file.close()
         if not special:
-            _keep_permissions(target, temporary)
-            os.replace(temporary, target)
+            if not named:
+                _keep_permissions(target, temporary)
+                os.replace(temporary, target)
             _sync_folder(target.parent)
     except OSError as error:
         if isinstance(error, OutputError):
@@ -112,6 +106,27 @@ _NO_LINKS = (
     errno.ENOSYS,
     errno.EOPNOTSUPP,
 )
+
+
+def _give_name(descriptor: int, target: Path, temporary: Path) -> bool:
+    """Whether a file without a name could be named ``target``; else it (or a copy) is ``temporary`` now.
+
+    A link replaces nothing, so where there is a ``target`` another name has to do for a moment.
+    """
+    # Only linkat(2) follows the link, and Python only calls it for a src_dir_fd, which an absolute path
+    # leaves unused.
+    link = partial(os.link, f"/proc/self/fd/{descriptor}", src_dir_fd=descriptor, follow_symlinks=True)
+    try:
+        try:
+            link(target)
+            return True
+        except FileExistsError:
+            link(temporary)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _copy(descriptor, temporary)
+    return False
 
 
 def _copy(descriptor: int, path: Path) -> None:
