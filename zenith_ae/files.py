@@ -109,7 +109,7 @@ _NO_LINKS = (
 
 
 def _give_name(descriptor: int, target: Path, temporary: Path) -> bool:
-    """Whether a file without a name could be named ``target``; else it (or a copy) is ``temporary`` now.
+    """Name a file that has no name ``target``, or else (or a copy of it) ``temporary``; whether ``target``.
 
     A link replaces nothing, so where there is a ``target`` another name has to do for a moment.
     """

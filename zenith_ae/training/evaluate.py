@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from ..batches import LUMA
 from ..errors import ConfigError, ImageError
-from ..metrics import channel_errors, colour_cast, grid_steps, lattice_energy, psnr, sharpness, ssim
+from ..metrics import channel_errors, grid_steps, lattice_energy, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
 from .degradations import blur, salt_and_pepper
 
@@ -124,10 +124,10 @@ def evaluate_model(
     dict
         ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
         ``mean`` (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
-        input_mse and mse, for a round trip sharpness, cast, red, green,
-        blue, grid, lattice and, with ``other``, latents) and
-        ``pictures`` (the same for each picture, with name, width and height). For a zenith_ae model
-        also ``model`` and ``weights``, its hash; for a denoiser ``passes``, for "denoise" also ``seed``.
+        input_mse and mse, for a round trip sharpness, cast, red, green, blue, grid, lattice and, with
+        ``other``, latents) and ``pictures`` (the same for each picture, with name, width and height).
+        For a zenith_ae model also ``model`` and ``weights``, its hash; for a denoiser ``passes``, for
+        "denoise" also ``seed``.
 
     Raises
     ------
@@ -273,11 +273,16 @@ def _scores(original: Floats, result: Floats, noisy: Floats | None) -> dict[str,
     errors = dict(zip(COLOURS, channel_errors(result, original).tolist(), strict=True))
     return scores | {
         "sharpness": sharpness(result, original),
-        "cast": colour_cast(result, original),
+        "cast": abs(_bias(errors)),
         **errors,
         "grid": grid_steps(result, original),
         "lattice": lattice_energy(result, original),
     }
+
+
+def _bias(scores: dict[str, float]) -> float:
+    """The largest mean error of a channel, with its sign; of a single picture its `colour_cast`."""
+    return max((scores[colour] for colour in COLOURS), key=abs)
 
 
 def _denoise(
@@ -373,9 +378,9 @@ def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
         less = scores["input_mse"] / scores["mse"] if scores["mse"] else math.inf
         return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity, f"{less:.2f}"
     latents = (f"{scores['latents']:.3f}",) if "latents" in scores else ()
-    bias = max((scores[colour] for colour in COLOURS), key=abs)
-    return (label, out, similarity, f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}", f"{bias:+.4f}",
-            f"{scores['grid']:.2f}", f"{scores['lattice']:.1f}", *latents)  # fmt: skip
+    return (label, out, similarity, f"{scores['sharpness']:.2f}", f"{scores['cast']:.4f}",
+            f"{_bias(scores):+.4f}", f"{scores['grid']:.2f}",
+            f"{scores['lattice']:.1f}", *latents)  # fmt: skip
 
 
 def to_json(result: dict[str, Any], pictures: bool = True) -> str:
