@@ -33,7 +33,7 @@ from zenith_ae.models.spec import (  # noqa: E402
 )
 from zenith_ae.training import autoencode, distill, graft, restore  # noqa: E402
 from zenith_ae.training.cli import train as command  # noqa: E402
-from zenith_ae.training.critic import Critic  # noqa: E402
+from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
@@ -396,28 +396,51 @@ def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
     assert load_weights(path).config == hybrid
 
 
-def test_a_decoder_learns_what_the_encoder_sees(photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
+@pytest.mark.parametrize("kind", ["perceptual", "cycle"])
+def test_a_decoder_learns_what_the_encoder_sees(kind, photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
     ends = []
     for weight in (1e-9, 1.0):
         out = tmp_path / f"out{weight}"
+        weights = {"perceptual_weight": 0.0, "cycle_weight": 0.0, f"{kind}_weight": weight}
         graft.train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(out, 150, lr=5e-3, crop=48), "decoder",
-            init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=weight, tone_weight=0,
+            init=str(fresh), imitation=1.0, detail_weight=0, tone_weight=0, **weights,
         )  # fmt: skip
-        ends.append(log(out, "perceptual")[-1])  # of whole validation pictures
+        ends.append(log(out, kind)[-1])  # of whole validation pictures
     assert ends[1] < 0.8 * ends[0]
+
+
+def test_another_hybrids_encoder_looks(photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
+    torch.manual_seed(3)
+    eye = tmp_path / "eye.safetensors"
+    restore.save_model(eye, hybrid, restore.build_modules(hybrid).state_dict(), {})
+
+    def first(name: str, **chosen: str) -> float:
+        graft.train_graft(
+            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / name, 1, crop=48), "decoder",
+            cycle_weight=1.0, **chosen,
+        )  # fmt: skip
+        return log(tmp_path / name, "perceptual")[0]
+
+    own = first("own", init=str(fresh))
+    assert first("same", init=str(fresh), eye=str(fresh)) == pytest.approx(own, rel=1e-3)
+    assert first("other", init=str(fresh), eye=str(eye)) != pytest.approx(own, rel=0.02)
 
 
 def test_perceptual_error_is_of_the_features_that_see_what_counts(photos, grown_teacher, hybrid) -> None:
     torch.manual_seed(2)
     place = find_seam(hybrid, load_weights(grown_teacher).config, "encoder")
     encoder = restore.build_modules(hybrid)["encoder"].requires_grad_(False)
-    error = PerceptualError(encoder, place, ImagePool([photos]).images, 1.0)
+    look = PerceptualError(encoder, place, ImagePool([photos]).images, 1.0)
+
+    def error(*shown: torch.Tensor) -> torch.Tensor:
+        return look(*shown)["perceptual"]
+
     x = torch.rand(2, 3, 48, 48)
     everywhere = torch.ones(2, 1, 48, 48)
     assert float(error(x, x, everywhere)) == 0
     out = torch.rand(2, 3, 48, 48, requires_grad=True)
-    wanted = ((place.outer(encoder, out) - place.outer(encoder, x)).abs() / error.spread).mean().detach()
+    wanted = ((place.outer(encoder, out) - place.outer(encoder, x)).abs() / look.spread).mean().detach()
     whole = error(out, x, everywhere).detach()
     torch.testing.assert_close(whole, wanted)
     assert 0.1 < whole < 10  # in units of what features differ by
@@ -431,6 +454,27 @@ def test_perceptual_error_is_of_the_features_that_see_what_counts(photos, grown_
     # What sees nothing that counts is left out of the mean, so the half is as wrong as the whole.
     assert 0.6 * whole < part.detach() < 1.1 * whole
     assert error(out, x, torch.zeros_like(counts)).detach() == 0
+
+
+def test_perceptual_error_is_of_the_latents_too(photos, grown_teacher, hybrid) -> None:
+    torch.manual_seed(2)
+    place = find_seam(hybrid, load_weights(grown_teacher).config, "encoder")
+    encoder = restore.build_modules(hybrid)["encoder"].requires_grad_(False)
+    error = PerceptualError(encoder, place, ImagePool([photos]).images, 0.0, 1.0)
+    x, out = torch.rand(2, 2, 3, 48, 48)
+    everywhere = torch.ones(2, 1, 48, 48)
+    assert float(error(x, x, everywhere)["cycle"]) == 0
+    out.requires_grad_()
+    whole = error(out, x, everywhere)["cycle"]
+    wanted = ((encoder(out) - encoder(x)).abs() / error.latent_spread).mean().detach()
+    torch.testing.assert_close(whole.detach(), wanted)
+    whole.backward()
+    assert (out.grad.abs().sum((0, 1)) > 0).all()
+
+    counts = everywhere.clone()
+    counts[:, :, :24] = 0
+    assert 0.7 * wanted < error(out, x, counts)["cycle"].detach() < 1.3 * wanted
+    assert error(out, x, torch.zeros_like(counts))["cycle"].detach() == 0
 
 
 def a_judgement(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -451,7 +495,10 @@ def test_a_critic_learns_to_tell_and_a_decoder_to_deceive() -> None:
     chance = float(np.log(2))
     assert float(critic.learn(*a_judgement(0))) == pytest.approx(chance, abs=0.02)
     mistakes = [float(critic.learn(*a_judgement(i))) for i in range(1, 60)]
-    assert max(mistakes[-10:]) < 0.3 * chance
+    assert max(mistakes[-10:]) < REST < chance
+    before = [p.clone() for p in critic.parameters()]
+    critic.learn(*a_judgement(60))  # which it tells apart already
+    assert all(map(torch.equal, before, critic.parameters()))
 
     out, x, counts = a_judgement(100)
     out.requires_grad_()
@@ -466,6 +513,34 @@ def test_a_critic_learns_to_tell_and_a_decoder_to_deceive() -> None:
         assert critic.recognised(downhill, x, counts) < loss
         assert critic.recognised(x, x, counts) == pytest.approx(chance)
         assert critic.recognised(out, x, torch.zeros_like(counts)) == 0  # nothing counts
+
+
+def test_a_critics_pull_is_limited() -> None:
+    torch.manual_seed(0)
+    critic = Critic()
+    for i in range(20):
+        critic.learn(*a_judgement(i))
+    out, x, counts = a_judgement(100)
+    out.requires_grad_()
+    recognised = critic.recognised(out, x, counts)
+    (gradient,) = torch.autograd.grad(recognised, out)
+    mean_error = ((out - x).abs() * counts).sum() / (3 * counts.sum())
+    unit = torch.autograd.grad(mean_error, out)[0].norm()
+
+    def judged(weight: float, progress: float = 1.0) -> tuple[torch.Tensor, torch.Tensor, dict]:
+        advice, logs = critic.judge(out, x, counts, progress, weight)
+        return advice, torch.autograd.grad(advice, out)[0], logs
+
+    little = 0.1 * float(unit / gradient.norm())
+    advice, weak, logs = judged(little)
+    torch.testing.assert_close(advice, little * recognised)
+    torch.testing.assert_close(weak, little * gradient)
+    assert logs["pull"] == pytest.approx(0.1, rel=1e-3)
+    assert judged(little, (FROM + WHOLE) / 2)[2]["pull"] == pytest.approx(0.05, rel=1e-3)
+    _, strong, logs = judged(100 * little)
+    assert logs["pull"] == pytest.approx(10, rel=1e-3)  # before the limit
+    torch.testing.assert_close(strong, gradient * LIMIT * unit / gradient.norm())
+    assert critic.judge(out, x, counts, FROM, 1.0)[0] == 0
 
 
 def test_critics_of_several_processes_stay_one(tmp_path) -> None:
@@ -610,6 +685,16 @@ def test_lessons_depend_on_the_encoder_and_not_on_the_decoder(
     assert features_after(tmp_path / "other.safetensors", "third") == 2
 
 
+def save_decoder(path: Path, folder: Path) -> Path:
+    """The decoder of a weights file, alone in a file."""
+    weights = load_weights(path)
+    parts = {"decoder": weights.config.parts["decoder"]}
+    config = ModelConfig("decoder", "autoencoder", parts, weights.config.latent_channels)
+    tensors = {name: t for name, t in weights.tensors.items() if name.startswith("decoder")}
+    save_weights(folder / "decoder.safetensors", config, tensors, {})
+    return folder / "decoder.safetensors"
+
+
 def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
     data, config = [str(photos)], steps(tmp_path / "out", 1, crop=48)
     with pytest.raises(ConfigError, match="after its encoder"):
@@ -620,6 +705,11 @@ def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh,
         graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1), "encoder")
     with pytest.raises(ConfigError, match="has no encoder of a"):
         graft.train_graft(hybrid, str(grown_teacher), data, config, "decoder", init=str(grown_teacher))
+    for eye in (grown_teacher, save_decoder(fresh, tmp_path)):
+        with pytest.raises(ConfigError, match=r"has no encoder of a hybrid of grown.*--eye"):
+            graft.train_graft(
+                hybrid, str(grown_teacher), data, config, "decoder", init=str(fresh), eye=str(eye)
+            )
     with pytest.raises(ImageError, match="as large as a crop"):
         graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1, crop=88), "encoder")
     with pytest.raises(ImageError, match="as large as a crop"):

@@ -86,8 +86,10 @@ class AutoencodeRecipe:
         logs["lattice"] = float(lattice.detach())
         if "critic" in model:
             everywhere = torch.ones_like(x[:, :1])
-            advice, noted = cast(Critic, model["critic"]).judge(out, x, everywhere, progress)
-            loss = loss + self.critic_weight * advice
+            advice, noted = cast(Critic, model["critic"]).judge(
+                out, x, everywhere, progress, self.critic_weight
+            )
+            loss = loss + advice
             logs |= {name: float(value.detach()) for name, value in noted.items()}
         mean, variance = z.mean(dim=(0, 2, 3)), z.var(dim=(0, 2, 3))
         moments = (mean.square() + (variance - 1).square()).mean()

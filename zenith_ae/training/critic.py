@@ -18,6 +18,8 @@ __all__ = ["Critic"]
 CELL = 8  # pixels along one axis for which there is one score
 RATE = 5e-4  # the critic's learning rate, the same throughout
 FROM, WHOLE = 0.03, 0.08  # shares of a training before a critic has a say, and its whole one
+REST = 0.4  # mistakes (ln 2 is chance) below which it learns no more until it makes more of them
+LIMIT = 0.5  # its pull on a picture, at most, relative to the pull of the mean absolute error
 
 
 class Critic(nn.Sequential):
@@ -45,22 +47,34 @@ class Critic(nn.Sequential):
         self.optimizer.load_state_dict(state)
 
     def judge(
-        self, out: Tensor, x: Tensor, counts: Tensor, progress: float
+        self, out: Tensor, x: Tensor, counts: Tensor, progress: float, weight: float
     ) -> tuple[Tensor | float, dict[str, Tensor]]:
-        """`learn`, and what deceiving it is worth to the decoder, by how far the training is (0 to 1).
+        """`learn`, and what deceiving it counts in the decoder's loss, by how far the training is (0 to 1).
 
-        One that has learned nothing yet has no advice to give: 0. Returns that and what to log. The other
+        One that has learned nothing yet has no advice to give: 0. One that is never mistaken grows steeper
+        from step to step and would draw the picture anywhere. So its gradient is limited, relative to that
+        of the picture's error (Esser et al. 2021, arXiv:2012.09841, make them equal). Returns that and what
+        to log, of which ``pull`` is the gradient's relative length before the limit. The first three
         arguments are those of `learn`.
         """
         logs = {"critic": self.learn(out, x, counts)}
-        say = min((progress - FROM) / (WHOLE - FROM), 1.0)
-        if say <= 0:
+        weight *= min((progress - FROM) / (WHOLE - FROM), 1.0)
+        if weight <= 0:
             return 0.0, logs
         recognised = self.recognised(out, x, counts)
-        return say * recognised, logs | {"recognised": recognised}
+        (gradient,) = torch.autograd.grad(recognised, out)
+        values = out.shape[1] * counts.sum()  # each one's error has a gradient of 1 / values
+        pull = weight * gradient.norm() * values.sqrt()
+        weight = weight * (LIMIT / pull.clamp(min=LIMIT))
+        # Of this value and with this gradient, without a second way back through the critic.
+        advice = weight * (recognised.detach() + ((out - out.detach()) * gradient).sum())
+        return advice, logs | {"recognised": recognised.detach(), "pull": pull}
 
     def learn(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
         """One step: returns how badly it told them apart before (ln 2 is chance, 0 without a mistake).
+
+        Where that is less than `REST` it does not change: a decoder has nothing to learn from a critic that
+        is far ahead.
 
         Parameters
         ----------
@@ -70,6 +84,10 @@ class Critic(nn.Sequential):
         weights = {name: p.detach().requires_grad_() for name, p in self.named_parameters()}
         lead = _lead(partial(functional_call, self, weights), out.detach(), x, counts)
         mistakes = mean_where(F.softplus(-lead), F.max_pool2d(counts, CELL))
+        everywhere = mistakes.detach().clone()
+        average_over_processes([everywhere])
+        if everywhere < REST:
+            return mistakes.detach()
         gradients = torch.autograd.grad(mistakes, list(weights.values()))
         average_over_processes(gradients)
         for p, gradient in zip(self.parameters(), gradients, strict=True):

@@ -181,7 +181,7 @@ class GraftRecipe:
     hints, as Romero et al. 2015 (arXiv:1412.6550) call them. A decoder's learn the picture and, with the
     share ``imitation``, what the teacher's decoder makes of the same features (mean absolute errors), the
     tone of its surfaces, and the amount of fine detail, which may be no lattice. With ``perceptual`` they
-    also learn to make pictures that the encoder sees as the originals, and with a "critic" in the model
+    also learn to make pictures that an encoder sees as the originals, and with a "critic" in the model
     such as that takes for originals. What new layers make of a crop's border, where they would see beyond
     it, is left out; borders of pictures are borders, and crops lie there more often than by chance.
     """
@@ -259,11 +259,11 @@ class GraftRecipe:
             logs["detail"] = detail
         if self.perceptual is not None:
             unlike = self.perceptual(out, x, counts)
-            loss = loss + self.perceptual.weight * unlike
-            logs["perceptual"] = unlike
+            loss = loss + sum(self.perceptual.weights[name] * value for name, value in unlike.items())
+            logs |= unlike
         if "critic" in model:
-            advice, noted = cast(Critic, model["critic"]).judge(out, x, counts, progress)
-            loss = loss + self.critic_weight * advice
+            advice, noted = cast(Critic, model["critic"]).judge(out, x, counts, progress, self.critic_weight)
+            loss = loss + advice
             logs |= noted
         return loss, {name: float(value.detach()) for name, value in logs.items()}
 
@@ -294,7 +294,8 @@ def _validate(
                 out = model["decoder"](z).float().clamp(0, 1)
                 values = {"psnr_teacher_latents": psnr(out, x), "sharpness": crispness(out, x)}
                 if perceptual is not None:
-                    values["perceptual"] = float(perceptual(out, x, torch.ones_like(x[:, :1])))
+                    unlike = perceptual(out, x, torch.ones_like(x[:, :1]))
+                    values |= {name: float(value) for name, value in unlike.items()}
             for name, value in values.items():
                 scores.setdefault(name, []).append(value)
         return {name: float(np.nanmean(values)) for name, values in scores.items()}
@@ -313,6 +314,8 @@ def train_graft(
     imitation: float = 0.5,
     detail_weight: float = 0.05,
     perceptual_weight: float = 0.05,
+    cycle_weight: float = 0.0,
+    eye: str | None = None,
     critic_weight: float = 0.0,
     tone_weight: float = 1.0,
     taught: float = 1.0,
@@ -333,7 +336,8 @@ def train_graft(
         any case.
     imitation : share of the teacher's answer, beside the picture's own, in what a decoder learns.
     detail_weight : weight of the error in the amount of fine detail.
-    perceptual_weight : of a decoder's `PerceptualError`, by the encoder in ``init``.
+    perceptual_weight, cycle_weight : of a decoder's `PerceptualError`, in features and in latents.
+    eye : weights file of a hybrid of the same teacher, whose encoder looks for that error; default ``init``.
     critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; 0.001 to 0.002 makes
         it nearly as sharp as the teacher, in a last phase.
     tone_weight : of a decoder's `tone_error`.
@@ -348,7 +352,8 @@ def train_graft(
         If the teacher lacks a part that is needed, or has another number of latent channels.
     ConfigError
         If the part is no hybrid of the teacher's, crops are too small, an encoder is given a critic, or a
-        decoder has no ``init`` or, for the perceptual error, none with its encoder.
+        decoder has no ``init`` or, for the perceptual error, neither one with its encoder nor an ``eye``
+        with a hybrid's.
     ImageError
         If no picture is as large as a crop.
     """
@@ -359,12 +364,9 @@ def train_graft(
         raise ConfigError("a critic looks at what a decoder makes: --critic-weight is for --part decoder")
     if part == "decoder" and not init:
         raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
-    eye = None
-    if part == "decoder" and perceptual_weight:
-        eye = find_seam(config, weights.config, "encoder")
-        if load_weights(str(init)).config.parts.get("encoder") != config.parts["encoder"]:
-            raise ConfigError(f"{init}: has no encoder of a {config.name}, which the perceptual error needs: "
-                              "give the result of --part encoder, or --perceptual-weight 0")  # fmt: skip
+    eyes = None  # whose encoder looks, and its seam
+    if part == "decoder" and (perceptual_weight or cycle_weight):
+        eyes = _eyes(config, weights.config, str(init), eye)
     least = FACTOR * -(-(2 * seam.margin * seam.stride + LEAST_INSIDE) // FACTOR)
     if train.crop < least:
         raise ConfigError(f"{config.name} needs crops of {least} pixels or more, got {train.crop}")
@@ -397,12 +399,15 @@ def train_graft(
     pool, validation = everything.split(validation=16, seed=0)
     place = {id(picture): i for i, picture in enumerate(everything.images)}
     perceptual = None
-    if eye is not None:
-        encoder = cast(Network, model["encoder"].to(train.device))
+    if eyes is not None:
+        looking, place_of_eye = eyes
+        encoder = cast(Network, model["encoder"]) if eye is None else teacher_part(looking, "encoder")
         large = [picture for picture in pool.images if min(picture.shape[:2]) >= train.crop]
         if not large:
             raise no_crops(train.crop)
-        perceptual = PerceptualError(encoder, eye, large, perceptual_weight)
+        perceptual = PerceptualError(
+            encoder.to(train.device), place_of_eye, large, perceptual_weight, cycle_weight
+        )
     recipe = GraftRecipe(
         pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight,
         perceptual, critic_weight, tone_weight,
@@ -415,6 +420,22 @@ def train_graft(
     wanted = [z[place[id(p)]] for p in validation.images]
     evaluate = _validate(validation, wanted, part, reader, perceptual)
     return train_student(config, weights, model, recipe, train, evaluate, resume)
+
+
+def _eyes(config: ModelConfig, teacher: ModelConfig, init: str, eye: str | None) -> tuple[Weights, Seam]:
+    """The weights whose encoder looks for the perceptual error, and its seam."""
+    looking = load_weights(eye or init)
+    if eye is None:
+        if looking.config.parts.get("encoder") != config.parts["encoder"]:
+            raise ConfigError(f"{init}: has no encoder of a {config.name}, which the perceptual error needs: "
+                              "give the result of --part encoder, or --perceptual-weight 0")  # fmt: skip
+        return looking, find_seam(config, teacher, "encoder")
+    try:
+        return looking, find_seam(looking.config, teacher, "encoder")
+    except (ConfigError, KeyError):
+        raise ConfigError(
+            f"{eye}: has no encoder of a hybrid of {teacher.name}, with which to look (--eye)"
+        ) from None
 
 
 def _identify_encoder(weights: Weights) -> str:

@@ -136,41 +136,61 @@ def spread_of(features: Sequence[Tensor]) -> Tensor:
 
 
 class PerceptualError:
-    """How far apart two pictures are by an encoder's features at its seam.
+    """How far apart two pictures are by an encoder: by its features at its seam, and by its latents.
 
     Johnson et al. 2016 (arXiv:1603.08155) take a classifier's features. Those of an encoder are at hand,
-    cost little up to the seam, and hold whatever of a picture its latents tell.
+    cost little up to the seam, and hold whatever of a picture its latents tell. Beyond it the latents
+    themselves should come back when a decoder's picture is encoded again (cycle consistency, Zhu et al.
+    2017, arXiv:1703.10593).
 
     Parameters
     ----------
     encoder, seam : the encoder, which stays as it is, and its seam.
-    pictures : (H, W, 3) uint8; the spread of each feature is that in a few of them.
-    weight : what the error counts in a loss.
+    pictures : (H, W, 3) uint8; the spread of each feature and latent channel is that in a few of them.
+    weight, cycle_weight : what the error of the features counts in a loss, and that of the latents; where
+        the latter is 0 they are not computed.
     """
 
-    def __init__(self, encoder: Network, seam: Seam, pictures: Sequence[np.ndarray], weight: float) -> None:
-        self.encoder, self.seam, self.weight = encoder, seam, weight
+    def __init__(
+        self,
+        encoder: Network,
+        seam: Seam,
+        pictures: Sequence[np.ndarray],
+        weight: float,
+        cycle_weight: float = 0.0,
+    ) -> None:
+        self.encoder, self.seam = encoder, seam
+        self.weights = {"perceptual": weight, "cycle": cycle_weight}
         device = next(encoder.parameters()).device
-        found = []
+        features, latents = [], []
         for picture in pictures[:: max(1, len(pictures) // 16)]:
             h, w = (min(n // FACTOR * FACTOR, SIDE) for n in picture.shape[:2])
             with torch.no_grad():
-                found.append(seam.outer(encoder, to_tensor(picture[None, :h, :w], device)))
-        self.spread = spread_of(found)
+                features.append(seam.outer(encoder, to_tensor(picture[None, :h, :w], device)))
+                latents.append(seam.inner(encoder, features[-1]))
+        self.spread, self.latent_spread = spread_of(features), spread_of(latents)
 
-    def __call__(self, out: Tensor, x: Tensor, counts: Tensor) -> Tensor:
-        """Mean absolute error of the features of ``out`` in units of their spread.
+    def __call__(self, out: Tensor, x: Tensor, counts: Tensor) -> dict[str, Tensor]:
+        """Mean absolute errors in units of the spread: ``perceptual`` of features, ``cycle`` of latents.
 
         Parameters
         ----------
         out, x : result and original (N, 3, H, W), values around [0, 1].
         counts : (N, 1, H, W), 1 where ``out`` counts and 0 elsewhere. There it is replaced by ``x``, and
-            the features that see nothing else are left out.
+            the features that see nothing else are left out. Latents see the whole crop, so their error is
+            divided by the share of these features that is left.
         """
         shown = torch.where(counts > 0, out, x)
+        found = self.seam.outer(self.encoder, shown).float()
         with torch.no_grad():
             wanted = self.seam.outer(self.encoder, x).float()
-        wrong = (self.seam.outer(self.encoder, shown).float() - wanted).abs() / self.spread
+        wrong = (found - wanted).abs() / self.spread
         touched = F.max_pool2d(counts, self.seam.stride)
         seen = F.max_pool2d(touched, 2 * self.seam.margin + 1, 1, self.seam.margin)
-        return mean_where(wrong.mean(1, keepdim=True), seen)
+        errors = {"perceptual": mean_where(wrong.mean(1, keepdim=True), seen)}
+        if self.weights["cycle"]:
+            with torch.no_grad():
+                latents = self.seam.inner(self.encoder, wanted).float()
+            lost = (self.seam.inner(self.encoder, found).float() - latents).abs() / self.latent_spread
+            errors["cycle"] = lost.mean() / seen.mean().clamp(min=1e-6)
+        return errors
