@@ -79,7 +79,7 @@ _critic_weight = click.option(
     type=click.FloatRange(0),
     default=0.0,
     show_default=True,
-    help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.001 to 0.002 "
+    help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.001 to 0.003 "
     "in a last phase makes it crisp.",
 )
 

@@ -19,7 +19,7 @@ CELL = 8  # pixels along one axis for which there is one score
 RATE = 5e-4  # the critic's learning rate, the same throughout
 FROM, WHOLE = 0.03, 0.08  # shares of a training before a critic has a say, and its whole one
 REST = 0.4  # mistakes (ln 2 is chance) below which it learns no more until it makes more of them
-LIMIT = 0.5  # its pull on a picture, at most, relative to the pull of the mean absolute error
+LIMIT = 1.5  # its pull on a picture, at most, relative to the pull of the mean absolute error
 
 
 class Critic(nn.Sequential):

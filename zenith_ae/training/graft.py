@@ -338,7 +338,7 @@ def train_graft(
     detail_weight : weight of the error in the amount of fine detail.
     perceptual_weight, cycle_weight : of a decoder's `PerceptualError`, in features and in latents.
     eye : weights file of a hybrid of the same teacher, whose encoder looks for that error; default ``init``.
-    critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; 0.001 to 0.002 makes
+    critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; 0.001 to 0.003 makes
         it nearly as sharp as the teacher, in a last phase.
     tone_weight : of a decoder's `tone_error`.
     taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
