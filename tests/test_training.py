@@ -695,7 +695,9 @@ def save_decoder(path: Path, folder: Path) -> Path:
     return folder / "decoder.safetensors"
 
 
-def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh, tmp_path) -> None:
+def test_what_cannot_be_grafted_is_refused(
+    photos, grown_teacher, seeing_teacher, hybrid, fresh, tmp_path
+) -> None:
     data, config = [str(photos)], steps(tmp_path / "out", 1, crop=48)
     with pytest.raises(ConfigError, match="after its encoder"):
         graft.train_graft(hybrid, str(grown_teacher), data, config, "decoder")
@@ -705,7 +707,7 @@ def test_what_cannot_be_grafted_is_refused(photos, grown_teacher, hybrid, fresh,
         graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1), "encoder")
     with pytest.raises(ConfigError, match="has no encoder of a"):
         graft.train_graft(hybrid, str(grown_teacher), data, config, "decoder", init=str(grown_teacher))
-    for eye in (grown_teacher, save_decoder(fresh, tmp_path)):
+    for eye in (seeing_teacher, save_decoder(fresh, tmp_path)):
         with pytest.raises(ConfigError, match=r"has no encoder of a hybrid of grown.*--eye"):
             graft.train_graft(
                 hybrid, str(grown_teacher), data, config, "decoder", init=str(fresh), eye=str(eye)

@@ -427,8 +427,10 @@ def _eyes(config: ModelConfig, teacher: ModelConfig, init: str, eye: str | None)
     looking = load_weights(eye or init)
     if eye is None:
         if looking.config.parts.get("encoder") != config.parts["encoder"]:
-            raise ConfigError(f"{init}: has no encoder of a {config.name}, which the perceptual error needs: "
-                              "give the result of --part encoder, or --perceptual-weight 0")  # fmt: skip
+            raise ConfigError(
+                f"{init}: has no encoder of a {config.name}, which the perceptual error needs: give the "
+                "result of --part encoder or an --eye, or 0 for --perceptual-weight and --cycle-weight"
+            )
         return looking, find_seam(config, teacher, "encoder")
     try:
         return looking, find_seam(looking.config, teacher, "encoder")
