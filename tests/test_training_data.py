@@ -21,7 +21,14 @@ from zenith_ae.batches import orient
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.training import degradations, drawings
 from zenith_ae.training.contact_sheet import ContactSheet
-from zenith_ae.training.data import ImagePool, Prefetcher, decode_rgb, iter_encoded, random_crops
+from zenith_ae.training.data import (
+    SMALL_ONES,
+    ImagePool,
+    Prefetcher,
+    decode_rgb,
+    iter_encoded,
+    random_crops,
+)
 from zenith_ae.training.degradations import Mixture, from_linear, local_rms, to_linear
 from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
 from zenith_ae.training.plot import plot_log, read_log
@@ -807,12 +814,25 @@ def test_drawn_pictures_repeat_differ_and_are_crisp() -> None:
     assert (np.ptp(np.concatenate(colours), axis=1) == 255).sum() > 10  # vivid ones
 
 
+def test_small_drawn_pictures_are_plain_or_flow() -> None:
+    pictures = [drawings.draw_small(i) for i in range(40)]
+    assert {picture.shape for picture in pictures} == {(*drawings.SMALL, 3)}
+    np.testing.assert_array_equal(pictures[5], drawings.draw_small(5))
+    assert not np.array_equal(pictures[5], drawings.draw_small(5, seed=1))
+    flowing, plain = ([len(np.unique(p.reshape(-1, 3), axis=0)) for p in pictures[i::2]] for i in (0, 1))
+    assert max(plain) <= 4 < np.median(flowing)
+    assert 1 in plain
+
+
 def test_drawn_pictures_join_the_training_but_not_the_validation(folder: Path) -> None:
     plain, pool = ImagePool(folder), ImagePool(folder, drawn=6)
-    assert len(pool) == len(plain) + 6
-    assert pool.names[-6:] == [f"drawn/{i:05}" for i in range(6)]
+    small = 6 * SMALL_ONES
+    assert pool.names[len(plain) :] == [
+        *(f"drawn/{i:05}" for i in range(6)), *(f"drawn/small{i:05}" for i in range(small))
+    ]  # fmt: skip
+    assert {picture.shape for picture in pool.images[-small:]} == {(*drawings.SMALL, 3)}
     train, validation = pool.split(validation=len(plain) - 1, seed=0)
     assert validation.names == plain.split(validation=len(plain) - 1, seed=0)[1].names
-    assert len(train) == 7
+    assert len(train) == 7 + small
     with pytest.raises(ImageError, match="kept for validation"):
         pool.split(validation=len(plain))

@@ -32,6 +32,7 @@ from . import drawings
 __all__ = ["SUFFIXES", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "random_crops"]
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+SMALL_ONES = 4  # small drawn pictures for each drawn one: a twentieth of the crops beside 1,400 photographs
 
 T = TypeVar("T")
 Read = Callable[[], bytes]
@@ -105,7 +106,7 @@ class ImagePool(Sequence[np.ndarray]):
     limit
         Keep at most this many pictures (the first by source and name).
     drawn
-        Add this many drawn pictures (`zenith_ae.training.drawings`).
+        Add this many drawn pictures (`zenith_ae.training.drawings`), and `SMALL_ONES` as many small ones.
     smallest
         Leave out pictures with a shorter side, in pixels.
 
@@ -151,6 +152,8 @@ class ImagePool(Sequence[np.ndarray]):
             raise ImageError(f"{listed}: no usable picture ({why})")
         self.images += [drawings.draw(i) for i in range(drawn)]
         self.names += [f"{drawings.PREFIX}{i:05}" for i in range(drawn)]
+        self.images += [drawings.draw_small(i) for i in range(SMALL_ONES * drawn)]
+        self.names += [f"{drawings.PREFIX}small{i:05}" for i in range(SMALL_ONES * drawn)]
         self._index()
 
     def _index(self) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-__all__ = ["KINDS", "PREFIX", "draw"]
+__all__ = ["KINDS", "PREFIX", "draw", "draw_small"]
 
 #: Names of drawn pictures begin so.
 PREFIX = "drawn/"
 SIZE = 384, 512  # height, width
+SMALL = 128, 128
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _SIGNS = ".,:;!?()-+=/%&@#$*'\""
 # Rough letter frequencies: most letters of a page are the small ones.
@@ -31,6 +32,15 @@ def draw(index: int, seed: int = 0) -> np.ndarray:
     """Drawn picture ``index``, uint8 (384, 512, 3); the kinds take turns."""
     rng = np.random.default_rng((seed, index))
     return np.asarray(KINDS[index % len(KINDS)](rng))
+
+
+def draw_small(index: int, seed: int = 0) -> np.ndarray:
+    """Small drawn picture ``index``, uint8 (128, 128, 3): plain colours and gradients take turns.
+
+    A crop of this size holds all of its borders and corners, of which crops of a large picture hold few.
+    """
+    rng = np.random.default_rng((seed, index, 1))
+    return np.asarray((gradient, plain)[index % 2](rng, SMALL))
 
 
 def _colour(rng: Rng, low: int = 0, high: int = 255) -> Colour:
@@ -146,9 +156,9 @@ def line_art(rng: Rng) -> Image.Image:
     return picture.resize((width, height), Image.Resampling.BOX)
 
 
-def gradient(rng: Rng) -> Image.Image:
+def gradient(rng: Rng, size: tuple[int, int] = SIZE) -> Image.Image:
     """Two to four colours flowing into each other along a line or around a point, with few marks on top."""
-    height, width = SIZE
+    height, width = size
     y, x = np.mgrid[:height, :width].astype(np.float32)
     if rng.random() < 0.5:
         angle = rng.uniform(0, 2 * np.pi)
@@ -167,9 +177,9 @@ def gradient(rng: Rng) -> Image.Image:
     return picture
 
 
-def plain(rng: Rng) -> Image.Image:
+def plain(rng: Rng, size: tuple[int, int] = SIZE) -> Image.Image:
     """One to four plain colours up to the borders, vivid ones among them: they show every wrong dot."""
-    height, width = SIZE
+    height, width = size
     picture = Image.new("RGB", (width, height), _plain_colour(rng))
     pen = ImageDraw.Draw(picture)
     for _ in range(int(rng.integers(0, 4))):

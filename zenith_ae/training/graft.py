@@ -52,8 +52,8 @@ from .trainer import TrainConfig, mean_where, psnr, to_tensor
 __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
-BORDER = 4  # pixels at a picture's border, whose errors count so many times (in a corner, squared):
-BORDER_WEIGHT = 4.0  # few crops show them, and a dark dot in a white corner is what people see
+BORDER = 2  # pixels at a picture's border, whose errors count so many times (in a corner, squared):
+BORDER_WEIGHT = 8.0  # few crops show them, and a dark dot in a white corner is what people see
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -351,22 +351,27 @@ def train_graft(
     WeightsError
         If the teacher lacks a part that is needed, or has another number of latent channels.
     ConfigError
-        If the part is no hybrid of the teacher's, crops are too small, an encoder is given a critic, or a
-        decoder has no ``init`` or, for the perceptual error, neither one with its encoder nor an ``eye``
-        with a hybrid's.
+        If the part is no hybrid of the teacher's, crops are too small, an encoder is given what judges a
+        decoder's pictures, or a decoder has no ``init`` or, for the perceptual error, neither one with its
+        encoder nor an ``eye`` with a hybrid's, or an ``eye`` without that error.
     ImageError
         If no picture is as large as a crop.
     """
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
-    if part == "encoder" and critic_weight:
-        raise ConfigError("a critic looks at what a decoder makes: --critic-weight is for --part decoder")
+    for option, given in (("critic-weight", critic_weight), ("cycle-weight", cycle_weight), ("eye", eye)):
+        if part == "encoder" and given:
+            raise ConfigError(
+                f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
+            )
     if part == "decoder" and not init:
         raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
     eyes = None  # whose encoder looks, and its seam
     if part == "decoder" and (perceptual_weight or cycle_weight):
         eyes = _eyes(config, weights.config, str(init), eye)
+    elif eye is not None:
+        raise ConfigError("--eye has nothing to judge: --perceptual-weight and --cycle-weight are both 0")
     least = FACTOR * -(-(2 * seam.margin * seam.stride + LEAST_INSIDE) // FACTOR)
     if train.crop < least:
         raise ConfigError(f"{config.name} needs crops of {least} pixels or more, got {train.crop}")
