@@ -28,10 +28,15 @@ from zenith_ae.errors import ImageError, OutputError, ZenithError
 from zenith_ae.files import is_device, is_result, reason
 
 __all__ = [
-    "STDIO", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan", "run_jobs", "show_plan",
+    "STDIO", "EmptyFolderError", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan",
+    "run_jobs", "show_plan",
 ]  # fmt: skip
 
 STDIO = "-"
+
+
+class EmptyFolderError(ImageError):
+    """A folder holds no file to work on, which a watched one may do for a while."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,8 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
     """
     if output == "":
         raise click.UsageError("-o is empty (a variable that is not set?); give a file or a folder")
+    if output == "/dev/stdout":
+        output = STDIO
     if list(inputs).count(STDIO) > 1:
         raise click.UsageError("standard input (-) can be given only once")
     if STDIO in inputs and sys.stdin.isatty():
@@ -165,7 +172,7 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
             yield (
                 item,
                 "",
-                ImageError(f"{item}: no files to work on in this folder; they end in {_listing(kind)}"),
+                EmptyFolderError(f"{item}: no files to work on in this folder; they end in {_listing(kind)}"),
             )
     elif _is_pattern(item):
         matches = sorted(glob.glob(item, recursive=True))
@@ -178,10 +185,19 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
             yield item, "", ImageError(f"{item}: {only}; check the pattern")
         for file, error in wanted.items():
             yield file, os.path.relpath(file, _root(item) or "."), error
-    elif not os.path.exists(item):
-        yield item, "", ImageError(f"{item}: no such file; check the path")
     else:
-        yield item, os.path.basename(item), None
+        yield item, os.path.basename(item), _missing(item)
+
+
+def _missing(path: str) -> ImageError | None:
+    """Why there is nothing to read under a path, if so."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no file can have this name
+        return ImageError(f"{path}: no such file; check the path")
+    except OSError as error:
+        return ImageError(f"{path}: cannot be read: {reason(error)}")
+    return None
 
 
 def _output_folder(output: str | None) -> str | None:
@@ -199,8 +215,8 @@ def _walk(folder: str, kind: Kind, output: str | None) -> Iterator[tuple[str, Ze
         )
         for file in sorted(files):
             wanted = file.lower().endswith(endings) and not file.startswith(".")
-            if wanted and not is_result(file):
-                yield os.path.join(root, file), None
+            if wanted and not is_result(file) and not is_device(path := os.path.join(root, file)):
+                yield path, None  # a pipe there would be waited for
     for error in unread:
         yield error.filename, ImageError(f"{error.filename}: this folder cannot be read: {reason(error)}")
 

@@ -10,6 +10,8 @@ import click
 
 from zenith_ae.errors import ZenithError
 
+from .session import ANY_PATH
+
 __all__ = ["info", "models"]
 
 
@@ -80,7 +82,7 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 @click.command(short_help="Describe a picture, latents or weights.")
-@click.argument("file", metavar="FILE")
+@click.argument("file", type=ANY_PATH, metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def info(file: str, as_json: bool) -> int:
     """Describe a picture, a latent file, or a model (its weights file, folder or name).
@@ -109,13 +111,14 @@ def describe(file: str) -> dict[str, Any]:
 
     if os.path.isdir(file) or (not os.path.exists(file) and not os.path.splitext(file)[1]):
         return model_facts(file)
-    if not file.lower().endswith((".safetensors", ".pth", ".pt")):
-        return picture_facts(file)
+    weights = file.lower().endswith((".safetensors", ".pth", ".pt"))
     try:
         with open(file, "rb") as stream:
             head = stream.read(1 << 16)
     except OSError:
-        return model_facts(file)  # which says what is wrong
+        return model_facts(file) if weights else picture_facts(file)  # which say what is wrong
+    if not weights and head[8:10] != b'{"':  # safetensors: eight bytes of length, then JSON
+        return picture_facts(file)
     return model_facts(file) if latent_metadata(head) is None else latent_facts(file)
 
 

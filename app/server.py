@@ -23,6 +23,7 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
+from pydantic import BeforeValidator
 from starlette.requests import ClientDisconnect
 
 from zenith_ae import __version__
@@ -92,6 +93,10 @@ class _Worker:
             self.waiting += 1  # also while the body comes: it is held in memory
             try:
                 data = await asyncio.wait_for(self.body(request), self.limits.seconds)
+                if request.headers.get("content-type", "").lower().startswith("multipart/"):
+                    raise HTTPException(
+                        400, "this is a form; send the file itself as the body (curl --data-binary @FILE)"
+                    )
                 loop = asyncio.get_running_loop()
                 job = self.executor.submit(work, data)
                 job.add_done_callback(lambda _: self._leave(loop))
@@ -167,8 +172,13 @@ async def _drain(stream: AsyncIterator[bytes]) -> None:
 
 Share = Annotated[float, Query(ge=0, le=1)]
 Format = Annotated[
-    Literal["png", "jpg", "webp", "tif", "avif", "bmp"] | None, Query(description="default: the input's")
-]
+    Literal[
+        "png", "jpg", "webp", "tif", "avif", "bmp", "jp2", "ppm",
+        "jpeg", "jpe", "jfif", "tiff", "pgm", "pnm",
+    ] | None,
+    BeforeValidator(lambda text: text.lower().removeprefix(".") if isinstance(text, str) else text),
+    Query(description="default: the input's"),
+]  # fmt: skip
 Quality = Annotated[int | None, Query(ge=1, le=100, description="of JPEG, WebP and AVIF")]
 Model = Annotated[str, Query(description="name of a model, see /models")]
 _BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
@@ -213,21 +223,22 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
              "latent_channels": w.config.latent_channels} for w in found
         ]  # fmt: skip
 
-    def picture(data: bytes) -> Picture:
+    def picture(data: bytes, every: bool = False) -> Picture:
         from zenith_ae.images import read_picture
 
-        return read_picture(data, "body", limits.pixels)
+        return read_picture(data, "body", limits.pixels, every)
 
     def answer(result: Picture, model: Any, format: str | None, quality: int | None, strip: bool,
                headers: dict[str, str] | None = None) -> Response:  # fmt: skip
         from PIL import Image
 
         from zenith_ae.image_writing import encode_picture, suffix_for, write_format
+        from zenith_ae.images import Picture
 
         suffix = f".{format}" if format else suffix_for(result.format)
         buffer = io.BytesIO()
         notes = result.notes + encode_picture(
-            result.stripped() if strip else result, buffer, suffix, "result", quality
+            result.map(Picture.stripped) if strip else result, buffer, suffix, "result", quality
         )
         kind = Image.MIME[str(write_format(suffix))]
         return Response(buffer.getvalue(), media_type=kind, headers=_headers(model, notes) | (headers or {}))
@@ -248,18 +259,18 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         quality: Quality = None,
         strip: bool = False,
     ) -> Response:
-        """A picture in, a clean picture of the same size, mode and bit depth out."""
+        """A picture in, a clean picture of the same size, mode and bit depth out, every frame or page."""
         level = _sigma(sigma)
 
         def work(data: bytes) -> Response:
             denoiser: Denoiser = worker.model(model, "denoiser")
-            noisy = picture(data)
-            pixels = noisy.width * noisy.height * int(passes)
+            noisy = picture(data, every=True)
+            area = sum(one.width * one.height for one in (noisy, *noisy.more))
+            pixels = area * int(passes)
             settings = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain,
                         "passes": int(passes)}  # fmt: skip
             if pixels > limits.pixels:
-                size = f"{noisy.width} x {noisy.height}"
-                raise ConfigError(f"body: {passes} passes over {size} pixels exceed the limit of "
+                raise ConfigError(f"body: {passes} passes over {area} pixels exceed the limit of "
                                   f"{limits.pixels}; ask for fewer")  # fmt: skip
             result, mean = denoised(denoiser, noisy, "auto" if level is None else level, settings)
             worker.pixels.labels("denoise").inc(pixels)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from zenith_ae.errors import LatentError, OutputError
 from zenith_ae.files import atomic_writer, is_device
 
-from .batch import STDIO, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
+from .batch import STDIO, EmptyFolderError, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from zenith_ae.pipelines import Tile as Tiles
 
 __all__ = [
-    "Compute", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common", "decoded", "denoised",
-    "encoded", "facts", "output_name", "picture_kind", "picture_suffix", "picture_writer", "read",
-    "read_every", "write_stdout", "writing",
+    "ANY_PATH", "Compute", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common",
+    "decoded", "denoised", "encoded", "facts", "output_name", "picture_kind", "picture_suffix",
+    "picture_writer", "read", "read_every", "write_stdout", "writing",
 ]  # fmt: skip
 
 #: `watch` rests at least this many times as long as a look at its folder took the CPU.
@@ -59,6 +60,22 @@ class Tile(click.ParamType):
         return int(value)
 
 
+#: Text that shells complete with the names of files; what is there is looked at later.
+ANY_PATH = click.Path(readable=False)
+
+
+class Model(click.ParamType):
+    name = "model"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from zenith_ae.weights import available_weights
+
+        names = [name for name in available_weights() if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+
+
 class Sigma(click.ParamType):
     name = "auto|N"
 
@@ -78,10 +95,11 @@ def common(model: str | None, what: str) -> Callable[[Callable], Callable]:
     """The options that every command on files has."""
     text = f"[default: {model}]" if model else "[default: the one named in the latent file]"
     options = [
-        click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
-        click.option("-o", "--output", metavar="FILE|DIR|-",
+        click.argument("inputs", nargs=-1, required=True, type=ANY_PATH, metavar="INPUT..."),
+        click.option("-o", "--output", type=ANY_PATH, metavar="FILE|DIR|-",
                      help=f"Where to write {what}; - is standard output."),
-        click.option("--model", default=model, metavar="NAME|FILE", help=f"A model or weights file. {text}"),
+        click.option("--model", default=model, type=Model(), metavar="NAME|FILE",
+                     help=f"A model or weights file. {text}"),
         click.option("--tile", type=Tile(), default="auto", show_default=True,
                      help="Side of the tiles in pixels; 0: no tiles. Never changes the result."),
         click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads. [default: all]"),
@@ -165,7 +183,7 @@ class Session:
             start = time.thread_time()
             there = os.path.isdir(self.options["inputs"][0])  # a network's folder may be away for a while
             planned = plan(self.options["inputs"], self.options["output"], self.kind) if there else []
-            jobs = [job for job in planned if job.output]
+            jobs = [job for job in planned if not isinstance(job.error, EmptyFolderError)]
             now = {job.source: _state(job.source) for job in jobs}
             still = [
                 job

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .session import Number
+from .session import Model, Number
 
 __all__ = ["Limits", "completion", "convert", "serve"]
 
@@ -33,7 +33,7 @@ def completion(shell: str) -> None:
 
 
 @click.command(short_help="Store weights in another layout.")
-@click.argument("model", metavar="NAME|FILE|DIR")
+@click.argument("model", type=Model(), metavar="NAME|FILE|DIR")
 @click.option(
     "-o",
     "--output",

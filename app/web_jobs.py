@@ -85,6 +85,7 @@ class BatchState:
     megapixels: float = 0.0
     failed: list[tuple[str, str]] = field(default_factory=list)
     left_out: int = 0
+    notes: list[tuple[str, str]] = field(default_factory=list)
     thumbnails: list[tuple[str, str]] = field(default_factory=list)
     archive: str | None = None
     finished: bool = False
@@ -412,9 +413,11 @@ class Workshop:
                     picture = source.read()
                     clean, _, _ = _clean(denoiser, picture, sigma, settings)
                     name = _unused(output_name(source.name, result_of(model)), names)
-                    written = self._write(clean, folder, Path(name).name, [])
+                    notes = list(picture.notes)
+                    written = self._write(clean, folder, Path(name).name, notes)
                     archive.write(written, name)
                     os.unlink(written)
+                    state.notes += [(source.name, note) for note in notes]
                     if len(state.thumbnails) < GALLERY:
                         thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
                         state.thumbnails.append((thumbnail, source.name))

@@ -503,6 +503,9 @@ def _batch_status(state: BatchState) -> str:
         parts.append(f"<p class=note>{rate:.2g} megapixels per second, reading and writing included</p>")
     if state.left_out:
         parts.append(f"<p class=note>{state.left_out} other files in the ZIP were left out</p>")
+    if state.notes:
+        lines = "".join(f"<li>{html.escape(f'{name}: {note}')}</li>" for name, note in state.notes)
+        parts.append(f"<div class=note><ul>{lines}</ul></div>")
     if state.failed:
         lines = "".join(f"<li>{html.escape(text)}</li>" for _, text in state.failed)
         parts.append(f"<div class=failed><b>{len(state.failed)} failed</b><ul>{lines}</ul></div>")

@@ -825,6 +825,29 @@ def test_watch_takes_what_appears_once_it_is_complete(here, dn, capsys, monkeypa
     assert run(["watch", "in/a.png", *dn]) == 2
 
 
+def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+    Path("in/locked").mkdir()
+    scandir, looks = os.scandir, []
+
+    def refuse(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    out, err = capsys.readouterr()
+    assert out.count(" -> ") == 1
+    assert err.count("in/locked: this folder cannot be read: Permission denied") == 1
+
+
 def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monkeypatch):
     picture("in/a.png")
     picture("in/a.gif")
@@ -917,15 +940,28 @@ def test_completion_prints_a_script_that_asks_the_program(shell, capsys):
     assert f"_ZENITH_AE_COMPLETE={shell}_complete" in capsys.readouterr().out
 
 
-def test_completion_knows_commands_and_options():
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("denoise --sig", ["plain,--sigma"]),
+        ("denoise pho", ["file,pho"]),
+        ("denoise a.png -o b", ["file,b"]),
+        ("info pho", ["file,pho"]),
+        ("encode --model zenith-taef2-n", ["plain,zenith-taef2-nano"]),
+        ("encode --model runs/", ["file,runs/"]),
+        ("convert zenith-4", ["plain,zenith-4ch-lite"]),
+    ],
+)
+def test_completion_knows_commands_options_models_and_files(words, found):
     environment = os.environ | {
-        "_ZENITH_AE_COMPLETE": "bash_complete", "COMP_WORDS": "zenith-ae denoise --sig", "COMP_CWORD": "2"
+        "_ZENITH_AE_COMPLETE": "bash_complete", "COMP_WORDS": f"zenith-ae {words}",
+        "COMP_CWORD": str(len(words.split())),
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", "from zenith_ae.app.cli import main; main()"],
         env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.split() == ["plain,--sigma"]
+    assert done.stdout.split() == found
 
 
 @pytest.mark.parametrize("architecture", ["taesd", "taef2"])
@@ -1079,6 +1115,39 @@ def test_pictures_go_to_devices(here, dn, capsys):
     with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE) as reader:
         assert run(["denoise", "a.png", *dn, "-o", "pipe", "--format", "jpg"]) == 0
         assert reader.communicate()[0].startswith(b"\xff\xd8\xff")
+    program = f'"{sys.executable}" -m zenith_ae denoise a.png {" ".join(dn)} -q'
+    for there in (f"{program} -o >(cat > b.png; echo done > there)", f"{program} -o /dev/stdout > b.png"):
+        Path("b.png").unlink(missing_ok=True)
+        subprocess.run(["bash", "-c", there], check=True)
+        while "there" in there and not Path("there").exists():  # bash does not wait for it
+            time.sleep(0.01)
+        assert pixel("b.png") == (110, 110, 110)
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(here, dn):
+    picture("in/a.png")
+    os.mkfifo("in/b.png")
+    assert run(["denoise", "in", "-o", "out/", *dn]) == 0
+    assert tree(here / "out") == ["a.denoised.png"]
+
+
+def test_a_file_out_of_reach_says_why(here, dn, capsys, monkeypatch):
+    stat = os.stat
+
+    def refuse(path, *arguments, **options):
+        if path == "locked/a.png":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert run(["denoise", "locked/a.png", *dn]) == 1
+    text = one_line(capsys.readouterr().err)
+    assert text == "zenith-ae: locked/a.png: cannot be read: Permission denied"
+    assert run(["denoise", "none.png", "--model", ""]) == 1
+    assert "no such file" in one_line(capsys.readouterr().err)
+    picture("a.png")
+    assert run(["denoise", "a.png", "--model", ""]) == 1
+    assert "name of the model is empty" in one_line(capsys.readouterr().err)
 
 
 def test_a_latent_file_in_capitals_becomes_a_picture_of_its_name(here, ae, capsys):

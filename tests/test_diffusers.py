@@ -143,7 +143,14 @@ def test_it_is_saved_loaded_and_copied_like_any_model(nano, tmp_path) -> None:
     for path in (tmp_path, str(tmp_path)):  # and back to the command line
         back = zenith_ae.load(path, dtype="float32")
         assert np.array_equal(back.encode(x / 2 + 0.5), z)
+        assert back.space == nano.space
     assert torch.equal(AutoencoderZenith.load(tmp_path).encode(x).latents, z)
+
+
+def test_what_is_saved_keeps_its_latent_space(tmp_path) -> None:
+    AutoencoderZenith.load("zenith-taef2-nano").save_pretrained(tmp_path)
+    spaces = {zenith_ae.load(name).space for name in (tmp_path, "zenith-taef2-nano", "zenith-taef2")}
+    assert len(spaces) == 1
 
 
 def test_what_it_cannot_load_is_refused(nano, tmp_path) -> None:

@@ -115,6 +115,21 @@ def test_colour_key_becomes_alpha(tmp_path, mode, key, layout):
     assert np.array_equal(picture.pixels[..., :-1].squeeze(), np.asarray(image))
 
 
+@pytest.mark.parametrize(("depth", "row"), [(1, b"\x60"), (2, b"\x1b"), (4, b"\x2f")])
+def test_a_grey_colour_key_of_few_bits_becomes_alpha(tmp_path, depth, row):
+    """The second pixel has the key; the first has not."""
+    first, key = row[0] >> (8 - depth), row[0] >> (8 - 2 * depth) & (2**depth - 1)
+    assert first != key
+    data = deep_png(2, 1, depth, colour=0, rows=b"\0" + row)
+    chunk = b"tRNS" + struct.pack(">H", key)
+    at = data.index(b"IDAT") - 4
+    data = data[:at] + struct.pack(">I", 2) + chunk + struct.pack(">I", zlib.crc32(chunk)) + data[at:]
+    picture = read_picture(data)
+    assert picture.layout == "LA"
+    peak = 2**depth - 1
+    assert picture.pixels.tolist() == [[[first * 255 // peak, 255], [key * 255 // peak, 0]]]
+
+
 def test_animation_gives_its_first_picture_and_a_note(tmp_path):
     frames = [Image.new("RGB", SIZE, c) for c in ("red", "blue", "green")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
@@ -170,6 +185,33 @@ def test_jpeg_of_sixteen_bits_has_eight_and_a_note(tmp_path):
     (note,) = write_picture(picture, tmp_path / "a.jpg")
     assert "16-bit" in note
     assert np.asarray(Image.open(tmp_path / "a.jpg")).max() == 100
+
+
+@pytest.mark.parametrize("suffix", [".bmp", ".ppm", ".jp2"])
+def test_a_profile_of_other_colours_is_never_dropped_silently(tmp_path, suffix):
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    lab = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
+    for profile, count in ((srgb, 0), (lab, 1)):
+        picture = Picture(pixels, "RGB", "RGB", metadata={"icc_profile": profile})
+        notes = write_picture(picture, tmp_path / f"a{suffix}")
+        assert len([note for note in notes if "cannot hold the ICC profile" in note]) == count
+
+
+@pytest.mark.parametrize(
+    ("picture", "message"),
+    [
+        (np.zeros((4, 4, 3), np.uint8), "takes a Picture"),
+        (Picture(np.zeros((4, 4), np.uint8), "L", "L"), r"\(H, W, 1\), got \(4, 4\)"),
+        (Picture(np.zeros((4, 4, 3)), "RGB", "RGB"), "got float64"),
+        (Picture(np.zeros((4, 4, 4), np.uint16), "CMYK", "CMYK"), "pixels of uint8, got uint16"),
+        (Picture(np.zeros((4, 4, 3), np.uint8), "LAB", "LAB"), "layout is one of"),
+    ],
+)
+def test_what_is_no_picture_is_not_written(tmp_path, picture, message):
+    with pytest.raises(ImageError, match=message):
+        write_picture(picture, tmp_path / "a.png")
+    assert not os.listdir(tmp_path)
 
 
 def test_alpha_is_never_dropped_silently(tmp_path):

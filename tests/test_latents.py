@@ -175,3 +175,8 @@ def test_latents_beyond_fp16_are_refused_and_nothing_is_written(tmp_path):
 def test_folder_that_is_missing_is_an_output_error(tmp_path):
     with pytest.raises(OutputError):
         write_latents(tmp_path / "none" / "a", a_file())
+
+
+def test_an_unknown_type_of_numbers_is_a_value_error():
+    with pytest.raises(ValueError, match="one of fp16, fp32, uint8, got 'float16'"):
+        encode_latents(a_file(), "float16")

@@ -51,6 +51,8 @@ def test_load_tells_the_kind_and_says_who_it_is(ae, dn, identity_autoencoder):
 
 
 def test_load_of_nothing_is_a_weights_error(tmp_path):
+    with pytest.raises(WeightsError, match="empty"):
+        zenith_ae.load("")
     with pytest.raises(WeightsError, match="no such"):
         zenith_ae.load(tmp_path / "none.safetensors")
 
@@ -60,6 +62,28 @@ def test_pipelines_refuse_models_of_the_other_kind(sigma_denoiser):
 
     with pytest.raises(ConfigError, match="not autoencoder"):
         Autoencoder(load_weights(sigma_denoiser))
+
+
+def test_a_picture_that_is_not_as_it_says_is_refused(dn):
+    for pixels, layout in ((noise((4, 4, 4), np.uint16), "CMYK"), (noise((4, 4, 3), np.float64), "RGB")):
+        with pytest.raises(ImageError, match="pixels of"):
+            dn(Picture(pixels, layout, layout), sigma=20)
+
+
+def test_a_damaged_pillow_image_is_an_image_error(dn, tmp_path):
+    Image.fromarray(noise((200, 200, 3))).save(tmp_path / "a.png")
+    data = bytearray((tmp_path / "a.png").read_bytes())
+    data[data.index(b"IDAT", data.index(b"IDAT") + 4)] = 255  # Pillow raises a SyntaxError
+    (tmp_path / "a.png").write_bytes(data)
+    with Image.open(tmp_path / "a.png") as image, pytest.raises(ImageError, match="damaged"):
+        dn(image, sigma=20)
+
+
+def test_what_is_not_used_of_a_file_is_warned_of(dn, tmp_path):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    with pytest.warns(UserWarning, match=r"a\.gif: only the first of several pictures"):
+        dn(tmp_path / "a.gif", sigma=20)
 
 
 # ---- autoencoder
@@ -113,6 +137,13 @@ def test_latents_that_do_not_fit_are_refused(ae, z, options, words):
     with pytest.raises(LatentError) as caught:
         ae.decode(z, **options)
     assert words in str(caught.value)
+
+
+def test_latents_of_whole_numbers_are_refused_as_tensors_too(ae):
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.uint8, torch.int64, torch.bool):
+        with pytest.raises(LatentError, match="floats"):
+            ae.decode(torch.zeros(1, 192, 2, 2, dtype=dtype))
 
 
 ARRAYS = [(9, 7), (9, 7, 1), (9, 7, 2), (9, 7, 3), (9, 7, 4), (3, 9, 7, 1), (2, 9, 7, 3), (2, 9, 7, 4)]

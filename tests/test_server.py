@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -95,6 +96,40 @@ def test_automatic_level_is_reported_and_formats_convert(client):
     assert 10 < float(response.headers["x-zenith-sigma"]) < 30
 
 
+def test_every_frame_and_page_is_denoised_and_counts(client):
+    rng = np.random.default_rng(0)
+    pages = [Image.fromarray(rng.integers(0, 256, (24, 40, 3), np.uint8)) for _ in range(3)]
+    buffer = io.BytesIO()
+    pages[0].save(buffer, "TIFF", save_all=True, append_images=pages[1:])
+    response = client.post("/denoise?sigma=20&strip=true&format=TIFF", content=buffer.getvalue())
+    assert response.headers["content-type"] == "image/tiff"
+    model = zenith_ae.load("zenith-denoise", threads=1)
+    with Image.open(io.BytesIO(response.content)) as image:
+        assert image.n_frames == 3
+        for i, page in enumerate(pages):
+            image.seek(i)
+            np.testing.assert_array_equal(np.asarray(image), model(np.asarray(page), sigma=20))
+    large = [Image.new("RGB", (200, 200))] * 3
+    buffer = io.BytesIO()
+    large[0].save(buffer, "TIFF", save_all=True, append_images=large[1:])
+    response = client.post("/denoise", content=buffer.getvalue())
+    assert response.status_code == 400 and "exceed the limit" in response.text
+
+
+def test_a_form_is_told_how_to_send_the_file(client):
+    response = client.post("/denoise", files={"file": png(noisy())})
+    assert response.status_code == 400
+    assert "send the file itself as the body" in response.json()["detail"]
+
+
+def test_formats_are_those_that_can_be_written():
+    from zenith_ae.app.server import Format
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES
+
+    known = get_args(get_args(get_args(Format)[0])[0])
+    assert {f".{name}" for name in known} == WRITABLE_SUFFIXES
+
+
 def test_encode_and_decode_restore_the_size(client):
     encoded = client.post("/encode?dtype=fp32&model=zenith-taef2-nano", content=png(noisy(23, 41)))
     assert encoded.status_code == 200
@@ -108,6 +143,7 @@ def test_encode_and_decode_restore_the_size(client):
     ("path", "content", "status", "message"),
     [
         ("/denoise", b"", 400, "empty"),
+        ("/denoise?format=gif", b"x", 422, "'png', 'jpg'"),
         ("/denoise", b"no picture at all", 400, "not a picture"),
         ("/denoise", png(noisy())[:300], 400, "truncated"),
         ("/denoise", png(np.zeros((400, 400), np.uint8)), 400, "exceed the limit of 100000"),
@@ -117,7 +153,7 @@ def test_encode_and_decode_restore_the_size(client):
         ("/denoise?sigma=nan", png(noisy()), 400, "sigma"),
         ("/denoise?strength=2", png(noisy()), 422, "strength"),
         ("/denoise?passes=3", png(noisy()), 422, "passes"),
-        ("/denoise?passes=8", png(noisy(120, 130)), 400, "8 passes over 130 x 120 pixels exceed the limit"),
+        ("/denoise?passes=8", png(noisy(120, 130)), 400, "8 passes over 15600 pixels exceed the limit"),
         ("/denoise?format=exe", png(noisy()), 422, "format"),
         ("/denoise?format=jpg", png(noisy(mode="RGBA")), 400, "transparency"),
         ("/denoise", b"x" * (10**6 + 1), 413, "exceeds the limit"),

@@ -384,6 +384,17 @@ def test_batch_keeps_its_uploads_for_as_long_as_it_needs_them(shop):
     assert not (Path(state.archive).parent / "uploads").exists()
 
 
+def test_batch_says_what_a_picture_lost(shop):
+    frames = [Image.fromarray(pixels) for pixels in (noise(), 255 - noise())]
+    frames[0].save(animated := io.BytesIO(), "GIF", save_all=True, append_images=frames[1:])
+    state = last(shop.batch([put_bytes(shop, "a.jpg", animated.getvalue())], "adds-sigma"))
+    assert state.notes == [("a.jpg", "JPEG holds one picture, so it is the first of 2")]
+    pytest.importorskip("gradio")
+    from zenith_ae.app.web_page import _batch_status
+
+    assert "a.jpg: JPEG holds one picture" in _batch_status(state)
+
+
 def test_batch_without_a_result_offers_no_archive(shop):
     alpha = io.BytesIO()
     Image.fromarray(noise(channels=4)).save(alpha, "PNG")

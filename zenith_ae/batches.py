@@ -79,6 +79,8 @@ def as_batch(image: Any) -> Batch:
             result.info.update(read.metadata)  # the ICC profile above all: without it the colours are others
             return result
 
+        for note in read.notes:
+            warnings.warn(f"{image}: {note}", stacklevel=3)
         return Batch(read.pixels[None], read.layout, as_image)
     if is_tensor(image):
         return _from_tensor(image)
@@ -87,19 +89,17 @@ def as_batch(image: Any) -> Batch:
     if "PIL.Image" in sys.modules:
         from PIL import Image
 
-        from .images import Picture, from_pil, to_pil
+        from .images import Picture, check_picture, from_pil, to_pil
 
         if isinstance(image, Picture):
-            if image.pixels.ndim != 3 or image.pixels.shape[2] != len(image.layout):
-                raise ImageError(
-                    f"a Picture of layout {image.layout} must have pixels (H, W, {len(image.layout)}), "
-                    f"got {image.pixels.shape}"
-                )
+            check_picture(image)
             return Batch(_check(image.pixels[None]), image.layout, lambda new: image.with_pixels(new[0]))
         if isinstance(image, Image.Image):
             try:
                 image.load()
-            except OSError as error:  # opened, but not decoded before
+            except MemoryError:
+                raise
+            except Exception as error:  # opened, not decoded before; decoders raise SyntaxError and others
                 raise ImageError(f"damaged or truncated picture ({error})") from None
             picture = from_pil(image)
 

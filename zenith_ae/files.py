@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import stat
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,11 @@ def is_result(path: str | Path) -> bool:
 
 def is_device(path: str | Path) -> bool:
     """Whether something is there that is no file and no folder: /dev/null, a pipe."""
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 class _Writer(io.BufferedWriter):
@@ -58,8 +63,8 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     if os.path.isdir(target):  # os.path answers for impossible names too
         raise OutputError(f"{path}: is a folder; give a file name")
-    special = is_device(target)
-    temporary = target if special else target.parent / f".zenith-ae.{os.urandom(8).hex()}.tmp"
+    special = is_device(path)  # the target of /dev/fd/63, a pipe of the shell's, is no path
+    temporary = Path(path) if special else target.parent / f".zenith-ae.{os.urandom(8).hex()}.tmp"
     nameless = named = False
     try:
         descriptor = None if special else _open_nameless(target.parent)

@@ -16,7 +16,7 @@ from PIL import Image
 from .deep_colour import is_deep, two_bytes_wide, widen_tiff, write_netpbm, write_png
 from .errors import OutputError
 from .files import atomic_writer, reason
-from .images import Picture, to_8_bits, to_pil
+from .images import Picture, check_picture, to_8_bits, to_pil
 
 __all__ = ["WRITABLE_SUFFIXES", "encode_picture", "suffix_for", "write_format", "write_picture"]
 
@@ -95,6 +95,8 @@ def write_picture(
     OutputError
         If the suffix is unknown, the format has no alpha channel but the picture has, or the
         file cannot be written. Then nothing was replaced.
+    ImageError
+        If it is no `Picture`, or its pixels are not what its layout says.
     """
     suffix = Path(path).suffix
     if suffix.lower() not in _FORMATS:
@@ -111,6 +113,9 @@ def encode_picture(
     if quality is not None and not 1 <= quality <= 100:
         raise ValueError(f"quality must be from 1 to 100, got {quality}")
     spec = _FORMATS[suffix.lower()]
+    check_picture(picture)
+    for other in picture.more:
+        check_picture(other)
     if picture.more and picture.metadata.get("default_image") and spec.name in ("WEBP", "AVIF"):
         # Of an animated PNG the picture for programs without animations is no frame.
         first, *frames = picture.more
@@ -170,6 +175,9 @@ def _prepare(
     if described and image.mode not in described:
         del options["icc_profile"]
         notes = (*notes, "the ICC profile does not describe these colours and is dropped")
+    profile = picture.metadata.get("icc_profile", b"")
+    if "icc_profile" not in spec.keeps and profile and not _is_srgb(profile):
+        notes = (*notes, f"{spec.name} cannot hold the ICC profile, so the colours look different")
     if quality is not None and "quality" in options:
         options["quality"] = quality
         if quality < 90 and "subsampling" in options:  # a small file has better uses for its bytes
@@ -210,6 +218,11 @@ def _prepare(
             tags[_TIFF_XMP] = options.pop("xmp")
         options["tiffinfo"] = tags  # with these Pillow ignores an option exif
     return image, options, notes
+
+
+def _is_srgb(profile: bytes) -> bool:
+    """Whether an ICC profile describes what programs assume without one; it says so in its description."""
+    return any("sRGB".encode(encoding) in profile for encoding in ("ascii", "utf-16-be"))
 
 
 def _holds_one(picture: Picture, spec: _Format) -> str:

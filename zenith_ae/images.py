@@ -44,7 +44,16 @@ from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
 from .files import reason
 from .image_metadata import ORIENTATION, read_metadata, upright, webp_is_lossless
 
-__all__ = ["READABLE_SUFFIXES", "Picture", "check_floats", "from_pil", "read_picture", "to_8_bits", "to_pil"]
+__all__ = [
+    "READABLE_SUFFIXES",
+    "Picture",
+    "check_floats",
+    "check_picture",
+    "from_pil",
+    "read_picture",
+    "to_8_bits",
+    "to_pil",
+]
 
 #: Pixels that a file may claim before it is refused; ZENITH_MAX_PIXELS overrides it.
 MAX_PIXELS = 2**28
@@ -208,6 +217,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 image.tile = deep.passes[0] if deep else image.tile
                 sideways = getattr(image, "tag_v2", {}).get(ORIENTATION) in (5, 6, 7, 8)
                 image.load()
+                _scale_key(image, head)
                 metadata = read_metadata(image)
                 if sideways and "dpi" in metadata:  # Pillow turns a TIFF while loading, but not this
                     metadata["dpi"] = metadata["dpi"][::-1]
@@ -342,6 +352,14 @@ def _is_deeper(image: Image.Image, head: bytes) -> bool:
         ";16" in str(tile[3]) or (tile[0] == "ppm" and tile[3] and tile[3][-1] > 255) or in_planes(image)
         for tile in getattr(image, "tile", ())
     )
+
+
+def _scale_key(image: Image.Image, head: bytes) -> None:
+    """Pillow makes 8 bits of a PNG's grey of 2 or 4, but not of the value that is transparent."""
+    depth, key = head[24:25], image.info.get("transparency")
+    if image.format == "PNG" and image.mode == "L" and depth in (b"\2", b"\4") and isinstance(key, int):
+        peak = 2 ** depth[0] - 1
+        image.info["transparency"] = key * 255 // peak if key <= peak else key
 
 
 _PHOTOMETRIC, _SAMPLES = 262, 277  # tags of a TIFF
@@ -482,6 +500,29 @@ def check_floats(pixels: NDArray, name: str) -> NDArray:
                 f"{name}: float pixels must be in [0, 1], got {low:g} to {high:g}; scale them first"
             )
     return pixels
+
+
+def check_picture(picture: Any) -> None:
+    """Refuse what is no `Picture`, or one whose pixels are not as it says they are.
+
+    Raises
+    ------
+    ImageError
+        If so.
+    """
+    if not isinstance(picture, Picture):
+        raise ImageError(f"this takes a Picture, as read_picture makes them, not {type(picture).__name__}")
+    pixels, layout = picture.pixels, picture.layout
+    if layout not in _CHANNELS:
+        raise ImageError(f"a Picture's layout is one of {', '.join(_CHANNELS)}, got {layout!r}")
+    if pixels.ndim != 3 or pixels.shape[2] != _CHANNELS[layout]:
+        raise ImageError(
+            f"a Picture of layout {layout} must have pixels (H, W, {_CHANNELS[layout]}), got {pixels.shape}"
+        )
+    dtypes = ("uint8",) if layout == "CMYK" else ("uint8", "uint16", "float32")
+    if pixels.dtype.name not in dtypes:
+        what = f"a Picture of layout {layout} has pixels of {' or '.join(dtypes)}"
+        raise ImageError(f"{what}, got {pixels.dtype}; convert it first")
 
 
 def to_8_bits(pixels: NDArray) -> NDArray:

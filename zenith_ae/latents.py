@@ -128,6 +128,8 @@ def _tensors(latents: NDArray, dtype: str) -> dict[str, NDArray]:
             raise LatentError("latents do not fit into uint8; use fp32")
         numbers = np.rint((latents - low) / step).clip(0, 255).astype(np.uint8)
         return {"latents": numbers, "low": low.ravel(), "step": step.ravel()}
+    if dtype not in _FLOATS:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     with np.errstate(over="ignore"):
         floats = latents.astype(_FLOATS[dtype])
     if not np.isfinite(floats).all():

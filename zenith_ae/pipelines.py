@@ -220,6 +220,8 @@ class Autoencoder(_Pipeline):
         if output not in dtypes:
             raise ValueError(f"output must be one of {', '.join(dtypes)}, got {output!r}")
         tensor = latents if is_tensor(latents) else None
+        if tensor is not None and not tensor.is_floating_point():
+            raise LatentError(f"latents must be floats, got {tensor.dtype}")
         array = np.asarray(latents) if tensor is None else tensor.detach().float().cpu().numpy()
         z = check_latents(array[None] if array.ndim == 3 else array, self.config.latent_channels)
         factor = self.config.factor

@@ -151,6 +151,8 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
     shipped = available_weights()
     name = path_or_name if isinstance(path_or_name, str) else ""
     path = shipped.get(name, Path(path_or_name))
+    if path_or_name == "":
+        raise WeightsError("the name of the model is empty (a variable that is not set?)")
     if not os.path.exists(path):  # Path.exists raises where a folder may not be entered
         names = ", ".join(shipped) or "none"
         raise WeightsError(f"{path_or_name}: no such file or shipped model (shipped: {names})")
@@ -170,7 +172,8 @@ def _load_folder(folder: Path) -> Weights:
     with contextlib.suppress(FileNotFoundError):
         try:
             config = json.loads((folder / "config.json").read_text("utf-8"))
-            metadata = {k: str(config[k]) for k in ("scaling_factor", "shift_factor") if k in config}
+            kept = ("scaling_factor", "shift_factor", "space")
+            metadata = {k: str(config[k]) for k in kept if config.get(k) not in (None, "")}
             definition = config.get("model") if config.get("_class_name") == "AutoencoderZenith" else None
         except (OSError, ValueError, TypeError) as error:
             if isinstance(error, FileNotFoundError):

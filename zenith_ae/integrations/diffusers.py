@@ -67,6 +67,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     latent_channels, in_channels, out_channels, block_out_channels : what pipelines ask for; they
         follow from ``model``.
     latent_magnitude, latent_shift : of `scale_latents`.
+    space : the latent space, where it is not the model's own (`Weights.space`).
     """
 
     @register_to_config
@@ -83,6 +84,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         shift_factor: float = 0.0,
         batch_norm_eps: float = 1e-4,
         force_upcast: bool = False,
+        space: str = "",
     ) -> None:
         super().__init__()
         self.definition = ModelConfig.from_json(model)
@@ -127,6 +129,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             config.to_json(),
             latent_channels=config.latent_channels,
             block_out_channels=(64,) * (int(log2(config.factor)) + 1),
+            space="" if weights.space == weights.hash else weights.space,
         )
         state = {name: torch.from_numpy(tensor.copy()) for name, tensor in weights.tensors.items()}
         made.load_state_dict(state | {f"bn.{k}": v for k, v in made.bn.state_dict().items()})
