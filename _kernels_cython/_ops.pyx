@@ -50,7 +50,7 @@ def current_isa(name=None):
         name, source = os.environ.get("ZENITH_ISA", "").strip(), " (from ZENITH_ISA)"
     if not name:
         return _names[zn_best_level()]
-    if name in available_isas():
+    if name in _names and zn_level_available(_names.index(name)):  # of no other: asking for AMX gets it
         return name
     if name not in _names:
         reason = "is not a level"

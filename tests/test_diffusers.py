@@ -91,6 +91,9 @@ def test_changed_parameters_change_the_result(nano) -> None:
     torch.testing.assert_close(mine.decode(z).sample, before + 0.5, rtol=0, atol=1e-5)
     last.data += 0.25  # as diffusers' EMAModel does; torch keeps no account of it
     torch.testing.assert_close(mine.decode(z).sample, before + 1.0, rtol=0, atol=1e-5)
+    last.data[:2] += torch.tensor([0.25, -0.25])  # which leaves the sum as it is
+    change = mine.decode(z).sample - before - 1.0  # two of each four by four pixels
+    assert change.mul(2).round().unique().tolist() == [-1, 0, 1]
 
 
 def test_float64_is_computed_exactly(nano) -> None:
@@ -147,8 +150,9 @@ def test_it_is_saved_loaded_and_copied_like_any_model(nano, tmp_path) -> None:
     assert torch.equal(AutoencoderZenith.load(tmp_path).encode(x).latents, z)
 
 
-def test_what_is_saved_keeps_its_latent_space(tmp_path) -> None:
-    AutoencoderZenith.load("zenith-taef2-nano").save_pretrained(tmp_path)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_saved_keeps_its_latent_space(tmp_path, dtype) -> None:
+    AutoencoderZenith.load("zenith-taef2-nano", dtype).save_pretrained(tmp_path)
     spaces = {zenith_ae.load(name).space for name in (tmp_path, "zenith-taef2-nano", "zenith-taef2")}
     assert len(spaces) == 1
 

@@ -168,6 +168,9 @@ CUSTOM = {
         (Upsample(), Conv(16, 24), Relu(), PixelShuffle(2), Upsample(), Conv(6, 12), PixelShuffle(2),
          Linear(3, 3)), 16,
     ),
+    "upsampled convolutions of stride 2": (
+        (Upsample(), Conv(16, 24, 2), Relu(), Linear(24, 8), Upsample(), Conv(8, 3, 2)), 16,
+    ),
     "groups": (
         (Linear(16, 64, groups=4), Relu(), Keep("a"), Linear(64, 64, groups=2), Add("a"),
          Linear(64, 60, groups=4, bias=False), ZenithBlock(60, 36, 4, groups=3), Linear(60, 12, groups=3),
@@ -225,7 +228,7 @@ def test_any_layer_list_matches_torch(name: str, dtype: str) -> None:
     weights = custom(layers, channels)
     (part,) = weights.config.parts
     native, reference = native_engine(weights, dtype, threads=2), engine.create(weights, "torch")
-    for height, width in ((8, 8), (100, 83), (72, 250)):
+    for height, width in ((8, 8), (100, 83), (7, 9), (72, 250)):
         arguments = inputs(weights.config, part, height, width)
         whole = native.run(part, **arguments, tile=0)
         assert_close(whole, reference.run(part, **arguments), dtype)
@@ -695,6 +698,50 @@ for _ in range(5):
 stop.set()
 worker.join()
 assert np.array_equal(native.run("encoder", x), expected)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_waits_for_no_thread_of_its_parent() -> None:
+    """Each lock is held by a thread, or waited for by one, while the process forks."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    code = """
+import io, os, threading
+import numpy as np, torch
+from PIL import Image
+from zenith_ae import images
+from zenith_ae.models.spec import cached_property
+from zenith_ae.models.wht import wht_mix
+begun, end = threading.Event(), threading.Event()
+
+class Slow:
+    @cached_property
+    def value(self):
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            end.wait()
+        return 7
+
+def hold():
+    with images._open_lock:
+        Image.MAX_IMAGE_PIXELS = None
+        Slow().value
+
+Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(file := io.BytesIO(), "PNG")
+x, gates = torch.rand(2, 16, 8, 8), torch.rand(2, 8, 8, 16)
+mixed = wht_mix(x, *gates)
+limit = Image.MAX_IMAGE_PIXELS
+thread = threading.Thread(target=hold)
+thread.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    good = images.read_picture(file.getvalue()).width == 4 and Image.MAX_IMAGE_PIXELS == limit
+    os._exit(0 if good and Slow().value == 7 and torch.equal(wht_mix(x, *gates), mixed) else 1)
+status = os.waitpid(child, 0)[1]
+end.set()
+assert status == 0
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 

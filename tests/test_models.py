@@ -105,6 +105,11 @@ def test_layers_that_do_not_fit_are_named(layers: spec.Layers, message: str) -> 
         lambda: ModelConfig("x", "autoencoder", {"encoder": (ZenithBlock(3, 0),)}, 3),
         lambda: ModelConfig("x", "autoencoder", {"encoder": (Linear(3.0, 4.0),)}, 4),
         lambda: ModelConfig("x", "autoencoder", {"encoder": (PixelUnshuffle(-1),)}, 3),
+        *(
+            lambda limit=limit: ModelConfig("x", "autoencoder", {"encoder": (spec.Clamp(limit),)}, 3)
+            for limit in (0, -3.0, float("nan"), float("inf"), "3", None, True)
+        ),
+        lambda: ModelConfig("x", "autoencoder", {"encoder": (Linear(3, 4, bias="no"),)}, 4),
     ],
 )
 def test_impossible_models_are_refused(make) -> None:

@@ -200,6 +200,11 @@ def _unknown_architecture(path: Path, config, tensors) -> None:
     save_file({"model.down.weight": np.zeros((3, 3), np.float32)}, path)
 
 
+def _eight_bit_floats(path: Path, config, tensors) -> None:
+    header = b'{"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"0")
+
+
 def _no_tensors(path: Path, config, tensors) -> None:
     save_file({}, path)
 
@@ -218,6 +223,7 @@ def _no_tensors(path: Path, config, tensors) -> None:
         (_newer_version, "format version 2"),
         (_unknown_architecture, "unknown architecture"),
         (_no_tensors, "unknown architecture"),
+        (_eight_bit_floats, "numbers of type F8_E4M3; convert them to"),
     ],
 )
 def test_every_defect_is_one_clear_line(damage, message: str, nano, tmp_path: Path) -> None:

@@ -135,6 +135,19 @@ READABLE_SUFFIXES = _SUFFIXES | (RAW_SUFFIXES if rawpy_is_here() else frozenset(
 # Pillow's own limit is one number for the whole process. It is lifted only while a header is
 # read here, under a lock, and our limit is checked before a pixel is decoded.
 _open_lock = threading.Lock()
+_pillows_limit = Image.MAX_IMAGE_PIXELS
+
+
+def _after_fork() -> None:
+    """A thread that held the lock is not in a forked process, and never gives it back."""
+    global _open_lock
+    if _open_lock.locked():
+        _open_lock = threading.Lock()
+        Image.MAX_IMAGE_PIXELS = _pillows_limit
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_picture(
@@ -278,10 +291,11 @@ def _open(
     file: BinaryIO, plugin: str, formats: tuple[str, ...], max_pixels: int | None
 ) -> ImageFile.ImageFile:
     """The image of a file, its header read and no pixel decoded."""
+    global _pillows_limit
     file.seek(0)
     with _open_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        _pillows_limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         if plugin == "Ico":  # decodes a PNG inside at once
             Image.MAX_IMAGE_PIXELS = _limit(max_pixels)[0]
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -289,7 +303,7 @@ def _open(
             import_module(f"PIL.{plugin}ImagePlugin")
             return Image.open(file, formats=formats)
         finally:
-            Image.MAX_IMAGE_PIXELS = limit
+            Image.MAX_IMAGE_PIXELS = _pillows_limit
 
 
 def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:

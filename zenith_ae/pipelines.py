@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -30,7 +29,7 @@ from .batches import (
 from .engine import Engine, create
 from .errors import ConfigError, LatentError
 from .latents import check_latents
-from .models.spec import ModelConfig, alignment
+from .models.spec import ModelConfig, alignment, cached_property
 from .weights import Weights, load_weights
 
 __all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]

@@ -21,7 +21,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from numpy.typing import DTypeLike, NDArray
 from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
 from .files import atomic_writer, reason
 from .models import zoo
-from .models.spec import ModelConfig
+from .models.spec import ModelConfig, cached_property
 
 __all__ = [
     "FORMAT", "FORMAT_VERSION", "Weights", "available_weights", "load_weights", "save_diffusers",
@@ -45,6 +44,12 @@ FORMAT_VERSION = 1
 
 _DIFFUSERS_FILE = "diffusion_pytorch_model"
 _PARTS = ("encoder", "decoder")
+# Numbers in a safetensors file, and how numpy calls them. Those of a BF16 are the upper half of a float32.
+_NUMBERS = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
+    "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+}  # fmt: skip
 _PICKLES = (".pth", ".pt")
 
 Tensors = dict[str, NDArray[Any]]
@@ -220,20 +225,22 @@ def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
         with safetensors.safe_open(path, "np") as file:
             metadata = dict(file.metadata() or {})
             dtypes = {key: str(file.get_slice(key).get_dtype()) for key in file.keys()}  # noqa: SIM118
+            if unknown := set(dtypes.values()) - _NUMBERS.keys():
+                raise WeightsError(f"holds numbers of type {min(unknown)}; convert them to F16, BF16 or F32")
             if "BF16" not in dtypes.values():
                 return {key: file.get_tensor(key) for key in dtypes}, metadata
         raw = {key: value for key, value in safetensors.deserialize(path.read_bytes())}
         return {key: _from_raw(value) for key, value in raw.items()}, metadata
+    except WeightsError:
+        raise
     except (safetensors.SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
         raise WeightsError(f"not a readable safetensors file: {error}") from None
 
 
 def _from_raw(raw: Mapping[str, Any]) -> NDArray[Any]:
-    dtype, data = raw["dtype"], bytes(raw["data"])
-    if dtype == "BF16":  # the upper half of a float32
-        flat = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    else:
-        flat = np.frombuffer(data, {"F16": "<f2", "F32": "<f4", "F64": "<f8"}[dtype])
+    flat: NDArray[Any] = np.frombuffer(bytes(raw["data"]), _NUMBERS[raw["dtype"]])
+    if raw["dtype"] == "BF16":
+        flat = (flat.astype(np.uint32) << 16).view(np.float32)
     return flat.reshape(raw["shape"])
 
 

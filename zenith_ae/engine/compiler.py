@@ -222,8 +222,8 @@ class _Lowering:
             if not conv:
                 raise ConfigError(f"PixelUnshuffle({self.unshuffle}) is only supported up to 8 here")
             self.identity(i)
-        if self.upsample and not conv and not identity:
-            self.identity(i)
+        if self.upsample and not identity and not (isinstance(layer, spec.Conv) and layer.stride == 1):
+            self.identity(i)  # the four phases of an enlarged input are those of stride 1
         next_layer, relu, shuffle, skip = self.epilogue(i) if epilogue else (i + 1, False, 1, None)
         # A skip after a ReLU or a shuffle is added by the steps of a direct product only.
         winograd = self.winograd(layer) and not self.upsample and shuffle == 1 and not (relu and skip)

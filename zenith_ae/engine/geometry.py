@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from itertools import pairwise
 from math import ceil, lcm
 
 from ..models import spec
-from ..models.spec import Layers
+from ..models.spec import Layers, cached_property
 
 __all__ = [
     "Region",

@@ -11,6 +11,7 @@ the same model.
 from __future__ import annotations
 
 import os
+from functools import cache
 from math import log2
 from typing import Any
 
@@ -201,9 +202,9 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     def _engine(self) -> Engine:
         """The native engine of the parameters as they are now."""
         parameters = dict(self.named_parameters())
-        # What goes through `.data`, as diffusers' EMAModel does, changes no version, but the sum.
+        # What goes through `.data`, as diffusers' EMAModel does, changes no version, but the sums.
         state = tuple(
-            (p.data_ptr(), 0 if p.is_inference() else p._version, float(p.detach().sum(dtype=torch.float32)))
+            (p.data_ptr(), 0 if p.is_inference() else p._version, *_sums(p.detach()))
             for p in parameters.values()
         )
         if self._native is None or self._native[0] != state:
@@ -215,3 +216,14 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_native": None}  # an engine is no data
+
+
+@cache
+def _ramp(count: int) -> Tensor:
+    return torch.linspace(1, 2, count)
+
+
+def _sums(parameter: Tensor) -> tuple[float, float]:
+    """Two sums of a parameter, of which the second changes with the order of its values too."""
+    flat = parameter.flatten().float()
+    return float(flat.sum()), float(flat @ _ramp(len(flat)))

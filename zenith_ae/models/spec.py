@@ -21,9 +21,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from math import ceil, lcm
-from typing import Any, ClassVar
+from math import ceil, inf, lcm
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from ..errors import ConfigError
 
@@ -55,6 +54,25 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]
+T = TypeVar("T")
+
+
+class cached_property(Generic[T]):  # noqa: N801 - stands in for one of that name
+    """`functools.cached_property` without the lock that it has before Python 3.12.
+
+    All instances of a class share that lock, and a process that is forked while a thread holds it waits
+    for it for ever. Here two threads may both compute a value, which is then the same.
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, instance: Any, owner: type) -> T:
+        if instance is None:
+            return cast(T, self)
+        value = instance.__dict__[self.compute.__name__] = self.compute(instance)
+        return value
 
 
 @dataclass(frozen=True)
@@ -76,11 +94,15 @@ class Layer:
         return lo, hi
 
     def check_sizes(self) -> None:
-        """Raise ConfigError where a size is no positive integer: files from outside say anything."""
+        """Raise ConfigError for a field without sense, as a negative size: files say anything."""
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
             if f.type == "int" and (type(value) is not int or value < (f.name != "tile")):
                 raise ConfigError(f"{self}: {f.name} must be a positive integer, got {value!r}")
+            if f.type == "float" and (type(value) not in (int, float) or not 0 < value < inf):
+                raise ConfigError(f"{self}: {f.name} must be a positive number, got {value!r}")
+            if f.type == "bool" and type(value) is not bool:
+                raise ConfigError(f"{self}: {f.name} must be true or false, got {value!r}")
 
     def __str__(self) -> str:
         """As one would write it: required fields by position, others only where they differ."""

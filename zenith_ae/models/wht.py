@@ -7,6 +7,7 @@ native operator does a tile forward or backward in registers, lanes being channe
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -96,6 +97,10 @@ def _executor(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers)
 
 
+if hasattr(os, "register_at_fork"):  # a forked process has the executors, but none of their threads
+    os.register_at_fork(after_in_child=_executor.cache_clear)
+
+
 def native_available() -> bool:
     """True where the fast CPU operator is compiled in."""
     return _native() is not None
@@ -103,7 +108,7 @@ def native_available() -> bool:
 
 def _batch_slices(n: int) -> list[slice]:
     """Contiguous parts of a batch, one a torch thread."""
-    parts = min(n, torch.get_num_threads())
+    parts = max(1, min(n, torch.get_num_threads()))
     bounds = [n * i // parts for i in range(parts + 1)]
     return [slice(a, b) for a, b in pairwise(bounds)]
 
