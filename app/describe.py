@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from zenith_ae.errors import ZenithError
+from zenith_ae.files import is_device
 
 from .session import ANY_PATH
 
@@ -111,6 +112,8 @@ def describe(file: str) -> dict[str, Any]:
 
     if os.path.isdir(file) or (not os.path.exists(file) and not os.path.splitext(file)[1]):
         return model_facts(file)
+    if is_device(file):  # what a pipe holds can be read only once
+        return picture_facts(file)
     weights = file.lower().endswith((".safetensors", ".pth", ".pt"))
     try:
         with open(file, "rb") as stream:
@@ -135,7 +138,7 @@ def picture_facts(file: str) -> dict[str, Any]:
         "mode": picture.mode,
         "bits": picture.pixels.dtype.itemsize * 8,
         "metadata": [key for key in ("icc_profile", "exif", "xmp", "dpi") if key in picture.metadata],
-        "notes": list(picture.notes),
+        "notes": list(picture.every_note),
     }
 
 

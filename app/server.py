@@ -237,7 +237,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
 
         suffix = f".{format}" if format else suffix_for(result.format)
         buffer = io.BytesIO()
-        notes = result.notes + encode_picture(
+        notes = result.every_note + encode_picture(
             result.map(Picture.stripped) if strip else result, buffer, suffix, "result", quality
         )
         kind = Image.MIME[str(write_format(suffix))]

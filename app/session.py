@@ -239,14 +239,16 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[st
         if options["strip"]:
             picture = picture.map(lambda one: one.stripped())
         suffix = picture_suffix(options) or suffix_for(picture.format)
-        if is_device(job.output):  # its name tells no format
-            with atomic_writer(Path(job.output)) as file:
-                return encode_picture(picture, file, suffix, job.output, quality)
-        if job.output != STDIO:
+        device = is_device(job.output)  # its name tells no format, and writers want to go back in a file
+        if job.output != STDIO and not device:
             return write_picture(picture, job.output, quality)
         buffer = io.BytesIO()
-        notes = encode_picture(picture, buffer, suffix, quality=quality)
-        write_stdout(buffer.getvalue())
+        notes = encode_picture(picture, buffer, suffix, job.output if device else "<stdout>", quality)
+        if device:
+            with atomic_writer(Path(job.output)) as file:
+                file.write(buffer.getbuffer())
+        else:
+            write_stdout(buffer.getvalue())
         return notes
 
     return write
@@ -340,5 +342,5 @@ def facts(picture: Picture, model: Any) -> dict[str, Any]:
         "height": picture.height,
         "mode": picture.mode,
         "bits": picture.pixels.dtype.itemsize * 8,
-        "notes": list(picture.notes),
+        "notes": list(picture.every_note),
     }

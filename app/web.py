@@ -90,9 +90,10 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
         workshop.keep_what_is_there()
         try:
             page.launch(
-                server_name=host, server_port=port, prevent_thread_lock=True, quiet=True, share=False,
-                inbrowser=False, show_error=False, max_file_size=max_upload * 2**20, allowed_paths=[],
-                run_history=False, enable_monitoring=False, mcp_server=False, ssr_mode=False, pwa=False,
+                server_name=_bracketed(host), server_port=port, prevent_thread_lock=True, quiet=True,
+                share=False, inbrowser=False, show_error=False, max_file_size=max_upload * 2**20,
+                allowed_paths=[], run_history=False, enable_monitoring=False, mcp_server=False,
+                ssr_mode=False, pwa=False,
                 footer_links=["api"], theme=web_page.theme(), css=web_page.CSS,
                 app_kwargs={"middleware": [Middleware(Guard)], "docs_url": None, "redoc_url": None},
             )  # fmt: skip
@@ -108,7 +109,12 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
 def address(host: str, port: int) -> str:
     """What to type into a browser on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    return f"http://{_bracketed(host)}:{port}/"
+
+
+def _bracketed(host: str) -> str:
+    """A host as addresses have it, and Gradio: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def set_environment(folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import secrets
 import shutil
@@ -205,7 +206,7 @@ class Workshop:
         denoiser = self.model(model, "denoiser")
         folder, facts = self.new_folder(), self._facts(picture, name)
         clean, level, seconds = _clean(denoiser, picture, sigma, settings)
-        files, notes = {}, list(picture.notes)
+        files, notes = {}, list(picture.every_note)
         files["picture"] = self._write(clean, folder, output_name(name, result_of(model)), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
         files["after"], _ = write_preview(clean, folder / "after")
@@ -231,7 +232,7 @@ class Workshop:
         result = autoencoder.decode_like(z, pixels, picture.layout)
         decoding = time.perf_counter() - start
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
-        decoded, files, notes = picture.with_pixels(result[0]), {}, list(picture.notes)
+        decoded, files, notes = picture.with_pixels(result[0]), {}, list(picture.every_note)
         files["latents"] = str(folder / (Path(name).stem + SUFFIX))
         Path(files["latents"]).write_bytes(data)
         files["picture"] = self._write(decoded, folder, output_name(name, "roundtrip"), notes)
@@ -260,7 +261,7 @@ class Workshop:
         data = encode_latents(latents, dtype)
         path = self.new_folder() / (Path(name).stem + SUFFIX)
         path.write_bytes(data)
-        facts = self._facts(picture, name) | {"model": model, "notes": list(picture.notes)}
+        facts = self._facts(picture, name) | {"model": model, "notes": list(picture.every_note)}
         facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
         return Result(facts | {"output": path.name}, {"latents": str(path)})
 
@@ -306,6 +307,8 @@ class Workshop:
         against the picture itself.
         """
         picture, name = self._read(file)
+        if not 0 <= sigma <= 255:
+            raise ImageError(f"the noise to add must be from 0 to 255, got {sigma:g}")
         kinds = {m: kind for kind in ("denoiser", "autoencoder") for m in shipped_models(kind)}
         chosen = [m for m in kinds if m in set(models)]
         if not chosen:
@@ -413,7 +416,7 @@ class Workshop:
                     picture = source.read()
                     clean, _, _ = _clean(denoiser, picture, sigma, settings)
                     name = _unused(output_name(source.name, result_of(model)), names)
-                    notes = list(picture.notes)
+                    notes = list(picture.every_note)
                     written = self._write(clean, folder, Path(name).name, notes)
                     archive.write(written, name)
                     os.unlink(written)
@@ -576,6 +579,8 @@ def _clean(
     model: Any, picture: Picture, sigma: float | None, settings: dict[str, Any]
 ) -> tuple[Picture, float, float]:
     """(clean picture with all its frames or pages, mean noise level, seconds of the model)."""
+    if not all(math.isfinite(n) for n in (sigma or 0, *settings.values()) if isinstance(n, (int, float))):
+        raise ImageError("the noise level and the settings must be finite numbers")
     start = time.perf_counter()
     result, level = denoised(model, picture, "auto" if sigma is None else sigma, settings)
     return result, round(level, 2), time.perf_counter() - start

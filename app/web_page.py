@@ -451,7 +451,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         shown = 0
         level = None if auto else sigma
         for state in workshop.batch(files, model, level, flag.is_set, **_settings(*settings)):
-            new = state.finished or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
+            new = state.finished or not state.done or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
             shown = len(state.thumbnails) if new else shown
             updates: Updates = {
                 status: _batch_status(state),
@@ -751,12 +751,15 @@ def _download(facts: dict[str, Any], path: str, what: str | None = None) -> gr.D
 
 
 def _seconds(seconds: float) -> str:
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
 
 
 def _bytes(size: int) -> str:
-    if size >= 2**20:
+    if size >= 2**20 - 2**9:
         return f"{size / 2**20:.1f} MB"
     return f"{max(1, round(size / 1024))} KB"

@@ -34,7 +34,7 @@ def quick_ceilings(monkeypatch):
     products = ModelConfig("products", "autoencoder", {"encoder": (PixelUnshuffle(8), Linear(192, 32))}, 32)
     monkeypatch.setattr(measure, "_PRODUCTS", products)
     monkeypatch.setattr(measure.gemm_ceiling, "__defaults__", ("auto", 0.0))
-    monkeypatch.setattr(measure.copy_ceiling, "__defaults__", (4096, 1))
+    monkeypatch.setattr(measure.copy_ceiling, "__defaults__", (1,))
 
 
 @pytest.fixture

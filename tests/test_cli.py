@@ -1124,6 +1124,24 @@ def test_pictures_go_to_devices(here, dn, capsys):
         assert pixel("b.png") == (110, 110, 110)
 
 
+def test_formats_that_want_to_go_back_go_through_pipes_too(here, dn):
+    exif = Image.Exif()
+    exif[0x10F] = "Maker"
+    Image.new("RGB", (9, 6)).save("a.jpg", exif=exif)
+    for format in ("tif", "jp2"):
+        program = f'"{sys.executable}" -m zenith_ae denoise a.jpg {" ".join(dn)} -q --format {format}'
+        subprocess.run(["bash", "-c", f"set -o pipefail; {program} -o /dev/fd/3 3>&1 | cat > b"], check=True)
+        with Image.open("b") as image:
+            assert image.size == (9, 6)
+
+
+def test_info_reads_pipes(here):
+    picture("a.png")
+    command = f'cat a.png | "{sys.executable}" -m zenith_ae info /dev/fd/0'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert "PNG" in done.stdout
+
+
 def test_a_pipe_in_a_folder_is_not_waited_for(here, dn):
     picture("in/a.png")
     os.mkfifo("in/b.png")

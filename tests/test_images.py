@@ -5,10 +5,11 @@ import socket
 import struct
 import threading
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms
+from PIL import Image, ImageCms, features
 
 from zenith_ae import files
 from zenith_ae.errors import ConfigError, ImageError, OutputError
@@ -204,6 +205,7 @@ def test_a_profile_of_other_colours_is_never_dropped_silently(tmp_path, suffix):
         (np.zeros((4, 4, 3), np.uint8), "takes a Picture"),
         (Picture(np.zeros((4, 4), np.uint8), "L", "L"), r"\(H, W, 1\), got \(4, 4\)"),
         (Picture(np.zeros((4, 4, 3)), "RGB", "RGB"), "got float64"),
+        (Picture(np.zeros((4, 4, 3), ">u2"), "RGB", "RGB"), "got >u2"),
         (Picture(np.zeros((4, 4, 4), np.uint16), "CMYK", "CMYK"), "pixels of uint8, got uint16"),
         (Picture(np.zeros((4, 4, 3), np.uint8), "LAB", "LAB"), "layout is one of"),
     ],
@@ -212,6 +214,83 @@ def test_what_is_no_picture_is_not_written(tmp_path, picture, message):
     with pytest.raises(ImageError, match=message):
         write_picture(picture, tmp_path / "a.png")
     assert not os.listdir(tmp_path)
+
+
+def test_how_another_files_pixels_lay_is_not_written_into_a_tiff(tmp_path):
+    """Cameras write width and height, from before it was turned, into the EXIF of a JPEG."""
+    exif = Image.Exif()
+    for tag, value in {0x100: 48, 0x101: 32, 0x112: 6, 0x10A: 2, 0x11C: 2, 0x106: 6, 0x10F: "Maker"}.items():
+        exif[tag] = value
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.jpg", exif=exif)
+    picture = read_picture(tmp_path / "a.jpg")
+    write_picture(picture, tmp_path / "a.tif")
+    again = read_picture(tmp_path / "a.tif")
+    assert (again.width, again.height) == (32, 48)
+    assert np.array_equal(again.pixels, picture.pixels)
+    with Image.open(tmp_path / "a.tif") as image:
+        assert image.getexif()[0x10F] == "Maker"
+
+
+def test_each_page_has_its_own_profile_and_resolution_or_none(tmp_path):
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    pages = [Image.new("RGB", (4, 4)), Image.new("RGB", (4, 4))]
+    pages[1].encoderinfo = {"icc_profile": profile, "dpi": (300, 300)}
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    first = read_picture(tmp_path / "a.tif", every=True)
+    assert first.metadata == {}
+    assert first.more[0].metadata["icc_profile"] == profile
+    pages[0].save(tmp_path / "b.tif")
+    assert read_picture(tmp_path / "b.tif").metadata == {}
+
+
+@pytest.mark.parametrize("suffix", [".png", ".webp", ".avif"])
+def test_pages_of_several_layouts_keep_their_alpha_in_an_animation(tmp_path, suffix):
+    if suffix == ".avif" and not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
+    rng = np.random.default_rng(0)
+    layouts = {"L": 1, "LA": 2, "RGB": 3, "CMYK": 4}
+    pages = [
+        Picture(rng.integers(0, 256, (16, 16, channels), np.uint8), layout, layout)
+        for layout, channels in layouts.items()
+    ]
+    pages[1].pixels[..., 1] = 60
+    write_picture(replace(pages[0], more=tuple(pages[1:])), tmp_path / f"a{suffix}")
+    again = read_picture(tmp_path / f"a{suffix}", every=True)
+    alphas = [one.pixels[..., 3].mean() for one in (again, *again.more)]
+    assert alphas == [255, 60, 255, 255]
+
+
+def test_grey_of_12_bits_is_as_bright_as_it_was(tmp_path):
+    values = np.array([[0, 1000, 2000, 4095]])
+    packed = bytearray()
+    for a, b in values.reshape(-1, 2).tolist():
+        packed += bytes([a >> 4, (a & 15) << 4 | b >> 8, b & 255])
+    entries = {256: 4, 257: 1, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: len(packed)}
+    data = b"II*\0" + struct.pack("<I", 8 + len(packed)) + bytes(packed) + struct.pack("<H", len(entries))
+    for tag, value in entries.items():
+        data += struct.pack("<HHII", tag, 4 if tag in (273, 279) else 3, 1, value)
+    picture = read_picture(data + b"\0" * 4)
+    assert picture.pixels[0, :, 0].tolist() == [round(v * 65535 / 4095) for v in values[0].tolist()]
+
+
+def test_plain_ppm_of_16_bits_has_eight_and_a_note():
+    picture = read_picture(b"P3 2 1 65535 0 1 2 65535 40000 3\n")
+    assert picture.pixels.dtype == np.uint8
+    assert picture.notes == ("16-bit colour is read as 8 bits a channel",)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".webp", ".jpg"])
+def test_a_damaged_exif_block_does_not_make_a_picture_unreadable(tmp_path, suffix):
+    Image.new("RGB", (4, 4)).save(tmp_path / f"a{suffix}", exif=b"Exif\0\0junkjunkjunk")
+    assert read_picture(tmp_path / f"a{suffix}").width == 4
+
+
+def test_notes_of_all_pages_are_known():
+    pages = [
+        Picture(np.zeros((4, 4, 1), np.uint8), "L", "L", notes=notes) for notes in ((), ("a", "b"), ("a",))
+    ]
+    assert replace(pages[0], more=tuple(pages[1:])).every_note == ("a", "b")
 
 
 def test_alpha_is_never_dropped_silently(tmp_path):
@@ -677,7 +756,7 @@ def test_all_frames_count_for_the_limit(tmp_path):
     read_picture(tmp_path / "a.png", max_pixels=12 * 9)
     pages = [*shades(1, size=(4, 4)), *shades(2, size=(40, 40))]
     pages[0].save(tmp_path / "b.tif", save_all=True, append_images=pages[1:])
-    with pytest.raises(ImageError, match="40 x 40 pixels exceed"):
+    with pytest.raises(ImageError, match="40 x 40 pixels after 16 on earlier pages exceed"):
         read_picture(tmp_path / "b.tif", every=True, max_pixels=40 * 40 + 15)
 
 

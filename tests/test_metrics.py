@@ -94,7 +94,18 @@ def test_sharpness_is_the_energy_of_the_top_octave():
     assert sharpness(coarse + wave(0.35, 0.1) - 0.5, original) == pytest.approx(0.25, rel=1e-3)
     assert sharpness(0.5 + 2 * (coarse - 0.5) + fine - 0.5, original) == pytest.approx(1, rel=1e-3)
     assert sharpness(original.T, original.T) == 1
-    assert math.isnan(sharpness(original, np.full_like(original, 0.25)))
+    for level in (0.25, 0.1, 1 / 3, 200 / 255):  # of which most are not stored exactly
+        assert math.isnan(sharpness(original, np.full_like(original, level)))
+    one_step = np.full((300, 400, 3), 200 / 255)
+    one_step[100, 100] += 1 / 255  # the least that a picture can show
+    assert sharpness(one_step, one_step) == 1
+
+
+def test_sharpness_knows_no_direction():
+    side = np.broadcast_to(wave(0.35)[:80, :80] - 0.5, (80, 80))
+    original = 0.5 + side + side.T
+    for kept in (side, side.T):
+        assert sharpness(0.5 + kept, original) == pytest.approx(0.5, rel=1e-6)
 
 
 def test_colour_cast_is_the_worst_channel_and_noise_is_none():
@@ -128,6 +139,10 @@ def test_lattice_energy_tells_what_repeats_from_noise():
     edges = np.where(np.indices((192, 256)).sum(0)[..., None] % 90 < 45, 0.1, 0.0)
     edges[60:130, 100:180] += 0.2
     assert lattice_energy(noise + edges, original) == pytest.approx(1, abs=0.3)
+
+    assert math.isnan(lattice_energy(np.full_like(original, 0.1), original))
+    alone = np.tile(np.eye(8)[..., None] * 0.1, (24, 32, 3))
+    assert 1e3 < lattice_energy(alone, original) < 1e12
 
     steps = np.kron(rng.normal(0, 0.05, (24, 32)), np.ones((8, 8)))[..., None]
     assert (

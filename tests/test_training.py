@@ -38,7 +38,7 @@ from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
 from zenith_ae.training.seam import PerceptualError, find_seam, lattice_error, tone_error  # noqa: E402
-from zenith_ae.training.trainer import MUON_SCALE, MatrixMuon, TrainConfig, Trainer  # noqa: E402
+from zenith_ae.training.trainer import MUON_SCALE, MatrixMuon, TrainConfig, Trainer, psnr  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
 
@@ -190,6 +190,33 @@ def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_p
     (tmp_path / "checkpoint.pt").write_bytes(b"half a checkpoint")
     with pytest.raises(ConfigError, match=r"damaged: .*--fresh"):
         autoencode.train_autoencoder(bounded, [str(photos)], out)
+    torch.save(torch.zeros(3), tmp_path / "checkpoint.pt")
+    with pytest.raises(ConfigError, match=r"is no checkpoint.*--fresh"):
+        autoencode.train_autoencoder(bounded, [str(photos)], out)
+
+
+def test_a_file_that_holds_no_latents_is_one_clear_line(grown_teacher, photos, tmp_path) -> None:
+    pool, weights, file = ImagePool([photos]), load_weights(grown_teacher), tmp_path / "z.npz"
+    for damage in (lambda: file.write_bytes(b"garbage"), lambda: np.savez(file, other=np.zeros(3))):
+        damage()
+        with pytest.raises(ConfigError, match=r"z\.npz: holds no latents"):
+            distill.teacher_latents(pool, weights, file, steps(tmp_path, 1))
+
+
+def test_a_logged_mean_is_that_of_the_steps_that_have_the_value(tmp_path) -> None:
+    model = torch.nn.Linear(1, 1)
+    given = iter([{}, {"late": 1.0}, {"late": float("nan")}, {"late": 3.0}])
+
+    def loss(model, batch, progress):
+        return model(torch.ones(1, 1)).sum(), next(given)
+
+    config = steps(tmp_path, 4, log_every=4)
+    Trainer(model, lambda rng: 0, loss, config, lambda state, metadata: None).run()
+    assert log(tmp_path, "late") == [2.0]
+
+
+def test_equal_pictures_have_100_decibels() -> None:
+    assert psnr(torch.zeros(1, 3, 4, 4), torch.zeros(1, 3, 4, 4)) == pytest.approx(100)
 
 
 def test_compiled_and_forked_training_is_the_same_training(photos, denoiser, tmp_path) -> None:
@@ -513,6 +540,17 @@ def test_a_critic_learns_to_tell_and_a_decoder_to_deceive() -> None:
         assert critic.recognised(downhill, x, counts) < loss
         assert critic.recognised(x, x, counts) == pytest.approx(chance)
         assert critic.recognised(out, x, torch.zeros_like(counts)) == 0  # nothing counts
+
+
+def test_a_critic_survives_a_step_that_is_not_finite() -> None:
+    critic = Critic()
+    out, x, counts = a_judgement(0)
+    before = [p.clone() for p in critic.parameters()]
+    broken = out.clone()
+    broken[0, 0, 20, 20] = float("inf")
+    critic.learn(broken, x, counts)
+    assert all(map(torch.equal, before, critic.parameters()))
+    assert torch.isfinite(critic.learn(out, x, counts))
 
 
 def test_a_critics_pull_is_limited() -> None:

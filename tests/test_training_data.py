@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 import tarfile
 import threading
 from collections import Counter
@@ -836,3 +837,16 @@ def test_drawn_pictures_join_the_training_but_not_the_validation(folder: Path) -
     assert len(train) == 7 + small
     with pytest.raises(ImageError, match="kept for validation"):
         pool.split(validation=len(plain))
+
+
+def test_no_copy_of_a_validation_picture_is_trained_on(folder: Path) -> None:
+    pool = ImagePool([folder, folder])
+    train, validation = pool.split(validation=3, seed=0)
+    held = {picture.tobytes() for picture in validation.images}
+    assert not any(picture.tobytes() in held for picture in train.images)
+
+
+def test_a_folder_of_ones_own_may_be_called_drawn(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "own" / "drawn")
+    pool = ImagePool(tmp_path / "own", drawn=1)
+    assert len(pool.split(validation=2, seed=0)[1]) == 2

@@ -384,6 +384,26 @@ def test_batch_keeps_its_uploads_for_as_long_as_it_needs_them(shop):
     assert not (Path(state.archive).parent / "uploads").exists()
 
 
+def test_numbers_that_are_none_are_refused(shop):
+    file = put(shop, "rgb.png")
+    for wrong in ({"sigma": float("nan")}, {"strength": float("inf")}):
+        with pytest.raises(ImageError, match="finite"):
+            shop.denoise(file, "adds-sigma", **wrong)
+    with pytest.raises(ImageError, match="from 0 to 255"):
+        shop.compare(file, ["zenith-denoise"], float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.9996, "1.0 s"), (59.96, "1 min 0 s"), (119.7, "2 min 0 s"), (0.5, "500 ms")]
+)
+def test_times_are_rounded_before_their_unit_is_chosen(seconds, text):
+    pytest.importorskip("gradio")
+    from zenith_ae.app.web_page import _bytes, _seconds
+
+    assert _seconds(seconds) == text
+    assert _bytes(2**20 - 1) == "1.0 MB"
+
+
 def test_batch_says_what_a_picture_lost(shop):
     frames = [Image.fromarray(pixels) for pixels in (noise(), 255 - noise())]
     frames[0].save(animated := io.BytesIO(), "GIF", save_all=True, append_images=frames[1:])

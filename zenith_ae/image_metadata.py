@@ -57,7 +57,15 @@ def _exif_bytes(image: Image.Image) -> bytes:
     raw = image.info.get("exif")
     if isinstance(raw, bytes) and (patched := _reset_orientation(raw)):
         return patched
-    return described(image.getexif())
+    return described(_tags(image))
+
+
+def _tags(image: Image.Image) -> Image.Exif:
+    """The EXIF tags; none where the block is damaged, of which Pillow's readers of some formats die."""
+    try:
+        return image.getexif()
+    except Exception:  # SyntaxError and struct.error among them
+        return Image.Exif()
 
 
 def described(tags: Image.Exif, blocks: dict[int, dict[int, Any]] | None = None) -> bytes:
@@ -96,7 +104,7 @@ def _reset_orientation(exif: bytes) -> bytes | None:
 
 def upright(image: Image.Image, metadata: dict[str, Any]) -> Image.Image:
     # A TIFF is turned (and its tag removed) by Pillow itself while loading.
-    turn = _UPRIGHT.get(image.getexif().get(ORIENTATION, 1))
+    turn = _UPRIGHT.get(_tags(image).get(ORIENTATION, 1))
     if turn is None:
         return image
     turned = image.transpose(turn)

@@ -16,7 +16,7 @@ from PIL import Image
 from .deep_colour import is_deep, two_bytes_wide, widen_tiff, write_netpbm, write_png
 from .errors import OutputError
 from .files import atomic_writer, reason
-from .images import Picture, check_picture, to_8_bits, to_pil
+from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
 __all__ = ["WRITABLE_SUFFIXES", "encode_picture", "suffix_for", "write_format", "write_picture"]
 
@@ -62,6 +62,12 @@ _PROFILED = {
 }
 
 JPEG_SIDE = 65500  # libjpeg's limit
+#: Tags of a TIFF that say how its pixels are stored, not what they show; some cameras have them in EXIF.
+_STRUCTURE = frozenset({
+    0xFE, 0xFF, *range(0x100, 0x104), 0x106, 0x107, 0x108, 0x109, 0x10A, 0x111, *range(0x115, 0x11A), 0x11C,
+    0x122, 0x123, 0x124, 0x125, 0x12D, 0x13D, 0x140, *range(0x141, 0x146), 0x14A, 0x152, 0x153, 0x154, 0x155,
+    0x156, 0x15B, *range(0x200, 0x20B), *range(0x211, 0x215), 0x8773,
+})  # fmt: skip
 _TIFF_XMP = 700  # the tag that holds it
 _PLUGINS = {"WEBP": "WebP", "TIFF": "Tiff", "JPEG2000": "Jpeg2K", "AVIF": "Avif"}
 
@@ -130,6 +136,10 @@ def encode_picture(
             notes = (*notes, f"{spec.name} holds {why}, so it is the first of {1 + len(picture.more)}")
         else:
             rest = []
+            if spec.name != "TIFF":  # an animation has one layout
+                first, *others = alike([picture, *picture.more])
+                picture = replace(first, more=tuple(others))
+                image, options, notes = _prepare(picture, spec, name, quality)
             for other in picture.more:
                 page, its_options, its_notes = _prepare(other, spec, name, quality)
                 if spec.name == "TIFF":  # Pillow takes the first page's for what a page does not say
@@ -154,7 +164,7 @@ def encode_picture(
             image.save(file, spec.name, **options)
     except OSError as error:
         raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
-    except (KeyError, ValueError, RuntimeError, struct.error) as error:
+    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError, struct.error) as error:
         raise OutputError(
             f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"
         ) from None
@@ -212,6 +222,8 @@ def _prepare(
             tags = Image.Exif()
             try:
                 tags.load(options.pop("exif"))
+                for tag in _STRUCTURE & set(tags):  # how that file's pixels lay in it
+                    del tags[tag]
             except Exception:  # Pillow's reader of tags raises what it happens to meet
                 notes = (*notes, "the EXIF block is damaged and is dropped")
         if "xmp" in options:

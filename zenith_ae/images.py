@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from .batches import to_rgb
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
@@ -93,6 +94,11 @@ class Picture:
     @property
     def width(self) -> int:
         return self.pixels.shape[1]
+
+    @property
+    def every_note(self) -> tuple[str, ...]:
+        """The notes of all pictures of the file, each once."""
+        return tuple(dict.fromkeys(note for one in (self, *self.more) for note in one.notes))
 
     def with_pixels(self, pixels: NDArray) -> Picture:
         """The same picture with other pixels of the same layout; metadata is kept."""
@@ -237,8 +243,8 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 if image.format == "WEBP":
                     metadata["lossless"] = lossless
                 metadata |= {key: image.info[key] for key in _ANIMATION if key in image.info}
-                if index and format == "TIFF":
-                    _forget_first_page(metadata, image)
+                if format == "TIFF":
+                    _forget_other_pages(metadata, image)
                 frame = upright(image, metadata) if count == 1 else upright(image.copy(), metadata)
                 if deep:
                     frames: list[Image.Image] = [frame]
@@ -254,7 +260,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                     picture = from_pil(frame, metadata, format, lost + notes, name)
                     pictures.append(_as_tiff_means(picture, image) if format == "TIFF" else picture)
             if format != "TIFF":
-                pictures = _alike(pictures)
+                pictures = alike(pictures)
             return replace(pictures[0], more=tuple(pictures[1:]))
     except (ConfigError, ImageError, MissingDependencyError, MemoryError):
         raise
@@ -280,6 +286,11 @@ def _as_tiff_means(picture: Picture, image: Image.Image) -> Picture:
     if tags.get(_PHOTOMETRIC) == 0 and (image.mode.startswith("I") or image.mode == "F"):  # others it inverts
         peak = 1 if picture.pixels.dtype == np.float32 else np.iinfo(picture.pixels.dtype).max
         picture = picture.with_pixels(peak - picture.pixels)
+    if tags.get(_BITS) == (12,) and image.mode.startswith(
+        "I;16"
+    ):  # of 12 bits it gives the numbers as they are
+        wide = picture.pixels.astype(np.uint32)
+        picture = picture.with_pixels(((wide * 65535 + 2047) // 4095).astype(np.uint16))
     more = tags.get(_SAMPLES, 1) - picture.pixels.shape[2]
     if more > 0:
         note = f"{more} further channel{'s' if more > 1 else ''} of the TIFF cannot be kept"
@@ -349,6 +360,7 @@ def check_size(
         raise ImageError(f"{name}: has no pixels ({width} x {height})")
     if before + count * width * height > limit:
         what = f"{f'{count} times ' if count > 1 else ''}{width} x {height} pixels"
+        what += f" after {before} on earlier pages" if before else ""
         raise ImageError(f"{name}: {what} exceed the limit of {limit} (a decompression bomb?); {hint}")
 
 
@@ -363,7 +375,9 @@ def _is_deeper(image: Image.Image, head: bytes) -> bool:
         at = head.find(b"av1C") + 6
         return at >= 6 and len(head) > at and bool(head[at] & 64)
     return any(
-        ";16" in str(tile[3]) or (tile[0] == "ppm" and tile[3] and tile[3][-1] > 255) or in_planes(image)
+        ";16" in str(tile[3])
+        or (tile[0].startswith("ppm") and tile[3] and tile[3][-1] > 255)
+        or in_planes(image)
         for tile in getattr(image, "tile", ())
     )
 
@@ -376,7 +390,7 @@ def _scale_key(image: Image.Image, head: bytes) -> None:
         image.info["transparency"] = key * 255 // peak if key <= peak else key
 
 
-_PHOTOMETRIC, _SAMPLES = 262, 277  # tags of a TIFF
+_BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277  # tags of a TIFF
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")
@@ -397,16 +411,21 @@ def _count(image: Image.Image) -> tuple[int, str]:
         return 1, "only the first of several pictures is used, since the list of them is damaged"
 
 
-def _forget_first_page(metadata: dict[str, Any], image: Image.Image) -> None:
-    """Pillow leaves profile and resolution of an earlier page where a page has none."""
+def _forget_other_pages(metadata: dict[str, Any], image: Image.Image) -> None:
+    """Pillow leaves the profile and resolution of another page, or 1 dpi, where a page has none."""
     tags = getattr(image, "tag_v2", {})
     for key, tag in (("icc_profile", 34675), ("dpi", 282)):
         if tag not in tags:
             metadata.pop(key, None)
 
 
-def _alike(pictures: list[Picture]) -> list[Picture]:
+def alike(pictures: list[Picture]) -> list[Picture]:
     """Frames of an animation in one layout: Pillow gives each the mode that it needs."""
+    if len({picture.layout for picture in pictures}) > 1:  # inks have nothing in common with the others
+        pictures = [
+            replace(p, pixels=to_rgb(p.pixels[None], "CMYK")[0], layout="RGB") if p.layout == "CMYK" else p
+            for p in pictures
+        ]
     layouts = {picture.layout for picture in pictures}
     if len(layouts) == 1:
         return pictures
@@ -419,7 +438,8 @@ def _alike(pictures: list[Picture]) -> list[Picture]:
             parts = parts.repeat(3, axis=2)
         if wanted.endswith("A"):
             has = picture.layout.endswith("A")
-            full = np.full((*parts.shape[:2], 1), 255, parts.dtype)
+            peak = 1 if parts.dtype.kind == "f" else np.iinfo(parts.dtype).max
+            full = np.full((*parts.shape[:2], 1), peak, parts.dtype)
             parts = np.concatenate([parts, picture.pixels[..., -1:] if has else full], axis=2)
         return replace(picture, pixels=parts, layout=wanted)
 
@@ -534,7 +554,7 @@ def check_picture(picture: Any) -> None:
             f"a Picture of layout {layout} must have pixels (H, W, {_CHANNELS[layout]}), got {pixels.shape}"
         )
     dtypes = ("uint8",) if layout == "CMYK" else ("uint8", "uint16", "float32")
-    if pixels.dtype.name not in dtypes:
+    if pixels.dtype.name not in dtypes or not pixels.dtype.isnative:
         what = f"a Picture of layout {layout} has pixels of {' or '.join(dtypes)}"
         raise ImageError(f"{what}, got {pixels.dtype}; convert it first")
 

@@ -227,8 +227,12 @@ def gemm_ceiling(isa: str, threads: int, dtype: str = "auto", seconds: float = 0
     return best
 
 
-def copy_ceiling(threads: int, size: int = 2**26, repeats: int = 5) -> float:
-    """Bytes per second, read and written, of plain copies of ``size`` bytes in each thread."""
+def copy_ceiling(threads: int, repeats: int = 5) -> float:
+    """Bytes per second, read and written, of plain copies of up to 64 MiB in each thread.
+
+    On many threads they are smaller, down to 8 MiB, since all of them together beat any cache.
+    """
+    size = min(2**26, max(2**23, 2**29 // threads))
     source = [np.ones(size, np.uint8) for _ in range(threads)]
     target = [np.ones(size, np.uint8) for _ in range(threads)]
 

@@ -105,14 +105,19 @@ def sharpness(a: NDArray, original: NDArray) -> float:
     a, original : arrays of equal shape (H, W) or (H, W, C), in the same units.
     """
     mine, wanted = _top_octave(np.atleast_3d(a)), _top_octave(np.atleast_3d(original))
-    return mine / wanted if wanted > 0 else math.nan
+    return mine / wanted if wanted > _rounding(original.size, original) else math.nan
+
+
+def _rounding(values: int, *pictures: NDArray) -> float:
+    """What a power spectrum of so many values may hold by rounding alone, were they all the same."""
+    return 1e-28 * (values * max(float(np.abs(picture).max()) for picture in pictures)) ** 2
 
 
 def _top_octave(a: NDArray) -> float:
     grey = a.astype(np.float64).mean(axis=2)
     window = np.hanning(grey.shape[0] + 2)[1:-1, None] * np.hanning(grey.shape[1] + 2)[1:-1]
-    power = np.abs(np.fft.rfft2((grey - grey.mean()) * window)) ** 2
-    frequency = np.hypot(np.fft.fftfreq(grey.shape[0])[:, None], np.fft.rfftfreq(grey.shape[1]))
+    power = np.abs(np.fft.fft2((grey - grey.mean()) * window)) ** 2
+    frequency = np.hypot(np.fft.fftfreq(grey.shape[0])[:, None], np.fft.fftfreq(grey.shape[1]))
     return float(power[frequency >= 0.25].sum())
 
 
@@ -177,8 +182,9 @@ def lattice_energy(a: NDArray, original: NDArray, cell: int = 8) -> float:
             piece = error[y : y + side, x : x + side]
             spectrum = np.fft.fft2((piece - piece.mean(axis=(0, 1))) * window, axes=(0, 1))
             power += (np.abs(spectrum) ** 2).sum(axis=2)
-    if not power.any():
+    if power.max() <= len(starts[0]) * len(starts[1]) * _rounding(side**2 * error.shape[2], a, original):
         return math.nan
+    floor = 1e-9 * power.mean()  # an error that is a lattice and nothing else has a finite ratio too
     # Straight edges have their energy on the axes, so these are compared along themselves. Three bins away
     # the window has nothing left of a line.
     lines = np.arange(0, side, 8)
@@ -188,7 +194,7 @@ def lattice_energy(a: NDArray, original: NDArray, cell: int = 8) -> float:
             near = [(i, j) for i in (-3, 0, 3) if i == 0 or u for j in (-3, 0, 3) if j == 0 or v]
             around = [power[(u + i) % side, (v + j) % side] for i, j in near if i or j]
             if around:
-                ratios.append(power[u, v] / np.mean(around))
+                ratios.append(power[u, v] / (np.mean(around) + floor))
     return float(np.mean(ratios))
 
 

@@ -180,7 +180,7 @@ def _load_folder(folder: Path) -> Weights:
             kept = ("scaling_factor", "shift_factor", "space")
             metadata = {k: str(config[k]) for k in kept if config.get(k) not in (None, "")}
             definition = config.get("model") if config.get("_class_name") == "AutoencoderZenith" else None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, FileNotFoundError):
                 raise
             raise WeightsError(f"config.json is not readable: {error}") from None

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ..app.session import Number
 from ..models import zoo
 
 __all__ = ["evaluate", "train"]
@@ -18,8 +19,8 @@ __all__ = ["evaluate", "train"]
 def _schedule(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every recipe has, gathered into a TrainConfig as ``config``."""
     pictures, folder = click.Path(exists=True), click.Path(file_okay=False, path_type=Path)
-    positive, minutes = click.IntRange(1), click.FloatRange(0, min_open=True)
-    weight, share = click.FloatRange(0), click.FloatRange(0, 1)
+    positive, minutes = click.IntRange(1), Number(0, min_open=True)
+    weight, share = Number(0), Number(0, 1)
     options = [
         click.option("--data", multiple=True, required=True, type=pictures,
                      help="Folder or .tar pack of pictures; may be given several times."),
@@ -67,7 +68,7 @@ _loss = click.option(
 def _detail_weight(default: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(
         "--detail-weight",
-        type=click.FloatRange(0),
+        type=Number(0),
         default=default,
         show_default=True,
         help="Weight of the error in the amount of fine detail: more is crisper, less has a higher PSNR.",
@@ -76,7 +77,7 @@ def _detail_weight(default: float) -> Callable[[Callable[..., None]], Callable[.
 
 _critic_weight = click.option(
     "--critic-weight",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=0.0,
     show_default=True,
     help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.001 to 0.003 "
@@ -100,7 +101,7 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
     try:
         import torch
 
-        from .trainer import TrainConfig
+        from .trainer import TrainConfig, choose_gpu
     except ImportError as error:
         raise click.ClickException(
             f"training needs {error.name}: install the extra with  pip install 'zenith-ae[train]'"
@@ -121,6 +122,7 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
         "workers",
     )
     try:
+        choose_gpu(options["device"])
         torch.empty(0, device=options["device"])
     except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
         reason = str(error).splitlines()[0]
@@ -193,14 +195,14 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
 @_name
 @click.option(
     "--latent-weight",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=0.3,
     show_default=True,
     help="Weight of the distance to the teacher's latents.",
 )
 @click.option(
     "--teacher-weight",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=1.0,
     show_default=True,
     help="Weight of the error of the teacher's decoder on the student's latents.",
@@ -208,13 +210,13 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
 @_detail_weight(0.3)
 @click.option(
     "--imitation-weight",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=0.0,
     show_default=True,
     help="Weight of the distance to what the teacher's decoder makes of the same latents.",
 )
 @click.option("--only", type=click.Choice(["encoder", "decoder"]), help="Train one part, keep the other.")
-@click.option("--taught", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+@click.option("--taught", type=Number(0, 1), default=0.5, show_default=True,
               help="Share of the decoder's lessons that are the teacher's latents.")  # fmt: skip
 @_latents
 def distill(
@@ -259,25 +261,25 @@ def distill(
 @click.option("--part", required=True, type=click.Choice(["encoder", "decoder"]), help="Part to train.")
 @click.option(
     "--imitation",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.5,
     show_default=True,
     help="Share of the teacher's answer, beside the picture's own, in what a decoder learns.",
 )
 @_detail_weight(0.05)
-@click.option("--perceptual-weight", type=click.FloatRange(0), default=0.05, show_default=True,
+@click.option("--perceptual-weight", type=Number(0), default=0.05, show_default=True,
               help="Weight of the difference that the encoder sees between a decoder's picture and the "
               "original, in its features.")  # fmt: skip
-@click.option("--cycle-weight", type=click.FloatRange(0), default=0.0, show_default=True,
+@click.option("--cycle-weight", type=Number(0), default=0.0, show_default=True,
               help="Weight of the same in its latents: 0.15 to 0.2 beside a critic keeps what it draws "
               "true.")  # fmt: skip
 @click.option("--eye", metavar="NAME|FILE",
               help="Hybrid of the same teacher whose encoder looks for these [default: --init].")  # fmt: skip
 @_critic_weight
-@click.option("--tone-weight", type=click.FloatRange(0), default=1.0, show_default=True,
+@click.option("--tone-weight", type=Number(0), default=1.0, show_default=True,
               help="Weight of the error in the brightness and colour of a decoder's surfaces, 8 and 32 "
               "pixels wide.")  # fmt: skip
-@click.option("--taught", type=click.FloatRange(0, 1), default=1.0, show_default=True,
+@click.option("--taught", type=Number(0, 1), default=1.0, show_default=True,
               help="Share of a decoder's pictures with the teacher's latents; the others have the own "
               "encoder's.")  # fmt: skip
 @_latents
@@ -369,7 +371,7 @@ def autoencode(
     "--sigma",
     "sigmas",
     multiple=True,
-    type=click.FloatRange(0, 255),
+    type=Number(0, 255),
     default=(15, 25, 50),
     show_default=True,
     help="Level of the noise added, of 255; may be given several times.",

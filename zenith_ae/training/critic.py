@@ -86,10 +86,12 @@ class Critic(nn.Sequential):
         mistakes = mean_where(F.softplus(-lead), F.max_pool2d(counts, CELL))
         everywhere = mistakes.detach().clone()
         average_over_processes([everywhere])
-        if everywhere < REST:
+        if not torch.isfinite(everywhere) or everywhere < REST:
             return mistakes.detach()
         gradients = torch.autograd.grad(mistakes, list(weights.values()))
         average_over_processes(gradients)
+        if not all(torch.isfinite(gradient).all() for gradient in gradients):  # else it never recovers
+            return mistakes.detach()
         for p, gradient in zip(self.parameters(), gradients, strict=True):
             p.grad = gradient
         self.optimizer.step()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from zlib import crc32
 
 import numpy as np
 from PIL import Image
@@ -154,6 +155,7 @@ class ImagePool(Sequence[np.ndarray]):
         self.names += [f"{drawings.PREFIX}{i:05}" for i in range(drawn)]
         self.images += [drawings.draw_small(i) for i in range(SMALL_ONES * drawn)]
         self.names += [f"{drawings.PREFIX}small{i:05}" for i in range(SMALL_ONES * drawn)]
+        self._drawn = (1 + SMALL_ONES) * drawn  # of the last ones
         self._index()
 
     def _index(self) -> None:
@@ -165,6 +167,7 @@ class ImagePool(Sequence[np.ndarray]):
         pool.images = [self.images[i] for i in indices]
         pool.names = [self.names[i] for i in indices]
         pool.skipped = []
+        pool._drawn = sum(i >= len(self) - self._drawn for i in indices)
         pool._index()
         return pool
 
@@ -182,23 +185,28 @@ class ImagePool(Sequence[np.ndarray]):
     def split(self, validation: int = 16, seed: int = 0) -> tuple[ImagePool, ImagePool]:
         """Split off a validation pool by a hash of each name: the same pictures every time.
 
-        Drawn pictures are for training only. Adding pictures moves only those that the newcomers
+        Drawn pictures are for training only, and copies of pictures that are split off for neither.
+        Adding pictures moves only those that the newcomers
         displace; the order of the sources does not matter.
         """
-        real = [i for i in range(len(self)) if not self.names[i].startswith(drawings.PREFIX)]
+        real = range(len(self) - self._drawn)
         if not 0 <= validation < len(real):
             raise ImageError(
                 f"{validation} pictures are kept for validation, so more are needed; there are {len(real)}"
             )
         order = sorted(real, key=lambda i: hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest())
-        chosen = set(order[:validation])
-        rest = [i for i in range(len(self)) if i not in chosen]
+        chosen = {_fingerprint(self.images[i]) for i in order[:validation]}
+        rest = [i for i in range(len(self)) if _fingerprint(self.images[i]) not in chosen]
         return self._subset(rest), self._subset(order[:validation])
 
     def pick(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Indices (count,) of random pictures, each pixel of the pool equally likely."""
         index = np.searchsorted(self._cumulative, rng.random(count), side="right")
         return np.minimum(index, len(self) - 1)
+
+
+def _fingerprint(picture: np.ndarray) -> tuple[tuple[int, ...], int]:
+    return picture.shape, crc32(picture.tobytes())
 
 
 def _try_decode(entry: tuple[str, Read]) -> np.ndarray | None:

@@ -395,6 +395,11 @@ class Mixture:
         if min(weights) < 0 or sum(weights) <= 0:
             raise ValueError(f"frequencies must not be negative nor all zero, got {weights}")
 
+    @property
+    def whole(self) -> float:
+        """What the frequencies are shares of."""
+        return float(sum(getattr(self, kind) for kind in self.KINDS))
+
     def draw(self, rng: np.random.Generator, count: int) -> list[str]:
         """Draw the kind of degradation for each of ``count`` pictures."""
         weights = np.array([getattr(self, kind) for kind in self.KINDS], dtype=np.float64)

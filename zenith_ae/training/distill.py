@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,9 +97,12 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
     """
     identity = identify(weights, pool)
     if cache.exists():
-        with np.load(cache) as stored:
-            if str(stored["identity"]) == identity:
-                return [stored[f"z{i}"] for i in range(len(pool.names))]
+        try:
+            with np.load(cache) as stored:
+                if str(stored["identity"]) == identity:
+                    return [stored[f"z{i}"] for i in range(len(pool.names))]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, AttributeError):
+            raise ConfigError(f"{cache}: holds no latents; delete it or give another file") from None
     latents: list[np.ndarray] = []
     start = time.monotonic()
     engine = teacher_engine(weights, train)

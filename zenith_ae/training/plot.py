@@ -93,6 +93,8 @@ def plot_log(log: str | Path, output: str | Path) -> bool:
         for name in group:
             steps, values = _series(records, name)
             axes.plot(steps, values, label=name, marker="." if len(steps) < 40 else None)
+            if scale == "log" and min(values, default=1) <= 0:  # as of logarithms of errors
+                scale = "symlog"
         axes.set_ylabel(label)
         axes.set_yscale(scale)
         axes.grid(alpha=0.3)

@@ -307,7 +307,7 @@ def train_restoration(
         recipe.loss,
         train,
         export,
-        _validate(validation, train.seed, unit, soft=mixture.blur > 0.5),
+        _validate(validation, train.seed, unit, soft=2 * mixture.blur > mixture.whole),
     )
     if resume:
         trainer.load_checkpoint()

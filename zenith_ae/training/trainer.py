@@ -29,7 +29,15 @@ from ..engine.limits import default_threads
 from ..errors import ConfigError
 from .data import Prefetcher
 
-__all__ = ["TrainConfig", "Trainer", "average_over_processes", "mean_where", "psnr", "to_tensor"]
+__all__ = [
+    "TrainConfig",
+    "Trainer",
+    "average_over_processes",
+    "choose_gpu",
+    "mean_where",
+    "psnr",
+    "to_tensor",
+]
 
 
 MUON_SCALE = 4.0
@@ -84,8 +92,8 @@ def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tenso
 
 
 def psnr(out: Tensor, target: Tensor) -> float:
-    """PSNR in dB of an output clipped to [0, 1], over everything in the batch."""
-    return -10 * float(((out.float().clamp(0, 1) - target) ** 2).mean().log10())
+    """PSNR in dB of an output clipped to [0, 1], over everything in the batch; 100 at most."""
+    return -10 * float(((out.float().clamp(0, 1) - target) ** 2).mean().clamp(min=1e-10).log10())
 
 
 def mean_where(values: Tensor, counts: Tensor) -> Tensor:
@@ -164,13 +172,18 @@ def _optimizers(parameters: list[nn.Parameter], config: TrainConfig) -> list[tor
     return optimizers
 
 
+def choose_gpu(device: str | torch.device) -> None:
+    """Make "cuda" each process's own GPU where ``torchrun`` started it: before anything is put there."""
+    if torch.device(device).type == "cuda" and dist.is_available() and dist.is_torchelastic_launched():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+
+
 def _join_processes(device: torch.device) -> tuple[int, int]:
     """(rank, number of processes): more than one where ``torchrun`` started this process."""
     if not (dist.is_available() and dist.is_torchelastic_launched()):
         return 0, 1
     if not dist.is_initialized():
-        if device.type == "cuda":
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        choose_gpu(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     return dist.get_rank(), dist.get_world_size()
 
@@ -279,6 +292,8 @@ class Trainer:
         except Exception as error:  # torch raises a dozen unrelated types for damaged files
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise ConfigError(f"{self.checkpoint_path}: damaged: {reason}; {hint}") from None
+        if not isinstance(state, dict):
+            raise ConfigError(f"{self.checkpoint_path}: is no checkpoint; {hint}")
         wanted = {"model": self.model.state_dict(), "average": self.average, "optimizers": self.optimizers}
         if _outline(state) != _outline(wanted):
             what = "of another version, model or choice of parts"
@@ -388,7 +403,7 @@ class Trainer:
             torch.autocast(self.device.type, torch.bfloat16) if config.precision == "bf16" else nullcontext()
         )
         last_save = last_evaluation = self.seconds
-        mark, sums, count = config.clock(), dict[str, float](), 0
+        mark, values = config.clock(), dict[str, list[float]]()
         self.model.train()
         stop = False
         while self.progress < 1 and not stop:
@@ -416,12 +431,12 @@ class Trainer:
             self.seconds += elapsed
             mark = now
 
-            count += 1
             for name, value in (logs | {"loss": float(loss.detach()), "norm": float(norm)}).items():
-                sums[name] = sums.get(name, 0.0) + value
+                if math.isfinite(value):  # of a step without it the mean knows nothing
+                    values.setdefault(name, []).append(value)
             if self.step % config.log_every == 0:
-                self._log({name: value / count for name, value in sums.items()} | {"lr": lr})
-                sums, count = {}, 0
+                self._log({name: sum(found) / len(found) for name, found in values.items()} | {"lr": lr})
+                values = {}
             if self.seconds - last_save > 60 * config.checkpoint_minutes:
                 self.save_checkpoint()
                 last_save = self.seconds
