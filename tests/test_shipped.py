@@ -170,6 +170,16 @@ def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str) -> None:
     assert lattice_energy(out, picture) < 2.3  # 1.5 to 1.6 measured; weights with visible dots have 4
 
 
+@pytest.mark.parametrize(
+    ("name", "most"), [("zenith-taef2", 30), ("zenith-taef2-lite", 80), ("zenith-taef2-nano", 40)]
+)
+def test_plain_pictures_have_no_dots_in_their_corners(name: str, most: int) -> None:
+    ae = zenith_ae.load(name)
+    for level in (0, 128, 255):
+        error = np.abs(ae.roundtrip(np.full((128, 128, 3), level, np.uint8)).astype(int) - level)
+        assert error.max() <= most
+
+
 @pytest.mark.parametrize("colour", [(255, 255, 255), (120, 170, 230), (200, 30, 30)])
 @pytest.mark.parametrize("side", [65, 72, 90, 121])
 def test_a_plain_colour_stays_plain_where_the_border_cuts_spectral_tiles(colour, side: int) -> None:

@@ -48,6 +48,7 @@ from .image_metadata import ORIENTATION, read_metadata, upright, webp_is_lossles
 __all__ = [
     "READABLE_SUFFIXES",
     "Picture",
+    "alike",
     "check_floats",
     "check_picture",
     "from_pil",
@@ -286,9 +287,7 @@ def _as_tiff_means(picture: Picture, image: Image.Image) -> Picture:
     if tags.get(_PHOTOMETRIC) == 0 and (image.mode.startswith("I") or image.mode == "F"):  # others it inverts
         peak = 1 if picture.pixels.dtype == np.float32 else np.iinfo(picture.pixels.dtype).max
         picture = picture.with_pixels(peak - picture.pixels)
-    if tags.get(_BITS) == (12,) and image.mode.startswith(
-        "I;16"
-    ):  # of 12 bits it gives the numbers as they are
+    if tags.get(_BITS) == (12,) and image.mode.startswith("I;16"):  # which it does not make 16 bits
         wide = picture.pixels.astype(np.uint32)
         picture = picture.with_pixels(((wide * 65535 + 2047) // 4095).astype(np.uint16))
     more = tags.get(_SAMPLES, 1) - picture.pixels.shape[2]
