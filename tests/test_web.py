@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from zenith_ae import app
 from zenith_ae import weights as weights_module
 from zenith_ae.app import web, web_jobs
 from zenith_ae.app.cli import run as run_cli
@@ -564,6 +565,7 @@ def test_port_that_is_taken_is_one_line(capsys):
 def test_missing_gradio_is_one_line_that_names_the_extra(capsys, monkeypatch):
     for name in [n for n in sys.modules if n.split(".")[0] == "gradio" or n.endswith("app.web_page")]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(app, "web_page", raising=False)
     monkeypatch.setattr(web.tempfile, "mkdtemp", keep := Keep(web.tempfile.mkdtemp))
     monkeypatch.setitem(sys.modules, "gradio", None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
