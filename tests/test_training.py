@@ -31,14 +31,15 @@ from zenith_ae.models.spec import (  # noqa: E402
     PixelUnshuffle,
     ZenithBlock,
 )
-from zenith_ae.training import autoencode, distill, graft, restore  # noqa: E402
+from zenith_ae.training import autoencode, distill, graft, restore, trainer  # noqa: E402
 from zenith_ae.training.cli import train as command  # noqa: E402
 from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
+from zenith_ae.training.muon import SCALE, Muon, orthogonalize  # noqa: E402
 from zenith_ae.training.seam import PerceptualError, find_seam, lattice_error, tone_error  # noqa: E402
-from zenith_ae.training.trainer import MUON_SCALE, MatrixMuon, TrainConfig, Trainer, psnr  # noqa: E402
+from zenith_ae.training.trainer import TrainConfig, Trainer, psnr  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
 
@@ -853,24 +854,55 @@ def test_a_hybrid_starts_from_the_layers_of_its_taesd(seeing_teacher, capsys) ->
             torch.testing.assert_close(state[f"encoder.{mine}.{kind}"], stored, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_muon_takes_kernels_of_convolutions_as_matrices(layout) -> None:
+def test_muon_makes_the_singular_values_of_a_matrix_alike() -> None:
     torch.manual_seed(0)
-    convolution = torch.nn.Conv2d(5, 7, 3).to(memory_format=layout)
-    kernel = convolution.weight
-    order = (0, 1, 2, 3) if layout is torch.contiguous_format else (0, 2, 3, 1)
-    matrix = torch.nn.Parameter(kernel.detach().permute(order).flatten(1).clone())
-    mine = MatrixMuon([kernel], weight_decay=0.0)
-    plain = torch.optim.Muon(
-        [{"params": [matrix], "scale": MUON_SCALE}], weight_decay=0.0, adjust_lr_fn="match_rms_adamw"
-    )
+    for rows, columns in ((6, 24), (24, 6), (16, 16), (1, 5)):
+        matrices = torch.randn(3, rows, columns)
+        found = orthogonalize(matrices)
+        left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+        values = left.mT @ found @ right.mT
+        diagonal = torch.diagonal(values, dim1=1, dim2=2)
+        assert diagonal.min() > 0.65 and diagonal.max() < 1.25
+        assert (values - torch.diag_embed(diagonal)).abs().max() < 1e-4
+        torch.testing.assert_close(orthogonalize(matrices[1:2])[0], found[1])
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_muon_does_what_that_of_torch_does_and_takes_kernels_as_matrices(layout) -> None:
+    torch.manual_seed(0)
+    kernels = [torch.nn.Conv2d(5, 7, 3).weight for _ in range(2)]
+    kernels = [torch.nn.Parameter(k.detach().to(memory_format=layout)) for k in kernels]
+    linear, unused = torch.nn.Parameter(torch.randn(9, 4)), torch.nn.Parameter(torch.randn(9, 4))
+    mine = Muon([*kernels, linear, unused], weight_decay=0.1, dtype=torch.bfloat16)
+    exact = [torch.nn.Parameter(p.detach().clone()) for p in (*kernels, linear)]
+    float32 = Muon(exact, weight_decay=0.1)
+    matrices = [torch.nn.Parameter(p.detach().flatten(1).clone()) for p in (*kernels, linear)]
+    plain = torch.optim.Muon(matrices, lr=0.01 * SCALE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    before = [m.detach().clone() for m in matrices]
+    for optimizer in (mine, float32):
+        optimizer.param_groups[0]["lr"] = 0.01 * SCALE
     for _ in range(3):
-        gradient = torch.randn(7, 5, 3, 3)
-        kernel.grad = gradient.clone()  # in autograd's layout, whatever the kernel's is
-        matrix.grad = gradient.permute(order).flatten(1)
-        mine.step()
-        plain.step()
-    torch.testing.assert_close(kernel.detach().permute(order).flatten(1), matrix.detach(), rtol=0, atol=0)
+        for p, other, matrix in zip((*kernels, linear), exact, matrices, strict=True):
+            p.grad = torch.randn(p.shape)  # in autograd's layout, whatever the kernel's is
+            other.grad = p.grad.clone()
+            matrix.grad = p.grad.flatten(1)
+        for optimizer in (mine, float32, plain):
+            optimizer.step()
+    for p, other, matrix, start in zip((*kernels, linear), exact, matrices, before, strict=True):
+        step = float((matrix.detach() - start).norm())
+        assert float((p.detach().flatten(1) - matrix.detach()).norm()) < 0.02 * step
+        assert float((other.detach().flatten(1) - matrix.detach()).norm()) < 0.02 * step
+    assert not mine.state[unused]
+
+
+def test_training_computes_in_bf16_where_the_device_has_it(tmp_path, monkeypatch) -> None:
+    for has in (True, False):
+        monkeypatch.setattr(trainer, "fast_bf16", lambda has=has: has)
+        assert trainer.wants_bf16(TrainConfig(tmp_path, steps=1)) is has
+        assert trainer.wants_bf16(TrainConfig(tmp_path, steps=1, precision="bf16"))
+        assert not trainer.wants_bf16(TrainConfig(tmp_path, steps=1, precision="float32"))
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has: has)
+        assert trainer.wants_bf16(TrainConfig(tmp_path, steps=1, device="cuda:1")) is has
 
 
 def test_distillation_learns_the_teachers_space(photos, teacher, tmp_path) -> None:

@@ -38,8 +38,8 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
                      help="Steps of warm-up."),
         click.option("--ema", type=share, default=0.999, show_default=True,
                      help="Decay of the averaged weights."),
-        click.option("--precision", type=click.Choice(["bf16", "float32"]), default="bf16",
-                     show_default=True),
+        click.option("--precision", type=click.Choice(["auto", "bf16", "float32"]), default="auto",
+                     show_default=True, help="auto is bf16 where the device has instructions for it."),
         click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1, ..."),
         click.option("--compile", is_flag=True, help="Compile the network (torch.compile): minutes at first, "
                      "faster steps on a GPU."),

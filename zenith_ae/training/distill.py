@@ -85,7 +85,7 @@ def teacher_engine(weights: Weights, train: TrainConfig) -> Engine:
     """What computes a teacher's answers: on the CPU the native engine, in half of torch's time."""
     if train.device != "cpu":
         return create(weights, device=train.device.partition(":")[0])
-    dtype = "auto" if train.precision == "bf16" else "float32"
+    dtype = "float32" if train.precision == "float32" else "auto"
     return create(weights, dtype=dtype, threads=train.threads)
 
 

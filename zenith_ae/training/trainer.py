@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .._kernels import fast_bf16
 from ..engine.limits import default_threads
 from ..errors import ConfigError
 from .data import Prefetcher
+from .muon import Muon
 
 __all__ = [
     "TrainConfig",
@@ -40,18 +41,15 @@ __all__ = [
 ]
 
 
-MUON_SCALE = 4.0
-
-
 @dataclass
 class TrainConfig:
     """How long and how fast; the same for every recipe.
 
     Give ``steps`` or ``minutes``: the learning rate follows a cosine over whichever is set.
     ``clock`` says what minutes are: `time.monotonic`, or `time.process_time` for processor time,
-    which other work on the machine takes nothing away from. ``precision`` is "bf16" (autocast) or
-    "float32". ``optimizer`` is "muon" (Muon for the matrices of 1x1 and 3x3 convolutions, AdamW for the
-    rest) or "adamw" (for everything).
+    which other work on the machine takes nothing away from. ``precision`` is "bf16" (autocast),
+    "float32", or "auto": bf16 where the device has instructions for it. ``optimizer`` is "muon" (Muon
+    for the matrices of 1x1 and 3x3 convolutions, AdamW for the rest) or "adamw" (for everything).
     """
 
     out: Path
@@ -65,7 +63,7 @@ class TrainConfig:
     ema: float = 0.999
     clip: float = 1.0
     optimizer: str = "muon"
-    precision: str = "bf16"
+    precision: str = "auto"
     device: str = "cpu"
     # Processes that make batches; 0 is a thread, None is 0 or, for a GPU, its share of the CPUs.
     workers: int | None = None
@@ -83,6 +81,15 @@ class TrainConfig:
             raise ValueError("give either steps or minutes")
         if self.crop % 8:
             raise ValueError(f"crop must be a multiple of 8, got {self.crop}")
+
+
+def wants_bf16(config: TrainConfig) -> bool:
+    """Whether a training computes in bf16. Emulated, a step takes fifteen times as long."""
+    if config.precision != "auto":
+        return config.precision == "bf16"
+    if config.device.startswith("cuda"):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return config.device == "cpu" and fast_bf16()
 
 
 def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tensor:
@@ -117,44 +124,6 @@ def _keep_freed_memory() -> None:
         libc.mallopt(m_trim_threshold, (1 << 31) - 1)
 
 
-def _as_matrix(kernel: Tensor) -> Tensor:
-    """A convolution's kernel or its gradient as (channels out, all that is summed), sharing memory."""
-    if not kernel.is_contiguous():  # channels last
-        kernel = kernel.permute(0, 2, 3, 1)
-    return kernel.detach().view(len(kernel), -1)
-
-
-class MatrixMuon(torch.optim.Muon):
-    """Muon (Jordan et al. 2024) for matrices and for the kernels of convolutions, seen as matrices.
-
-    Its steps are `MUON_SCALE` times AdamW's (Liu et al. 2025, arXiv:2502.16982, match them), so that
-    one learning rate serves both. The scale was found by short trainings of the denoiser from scratch.
-    """
-
-    def __init__(self, parameters: list[nn.Parameter], weight_decay: float) -> None:
-        self.parameters = parameters
-        self.matrices = [p if p.ndim == 2 else _as_matrix(p) for p in parameters]
-        super().__init__(
-            [{"params": self.matrices, "scale": MUON_SCALE}],
-            weight_decay=weight_decay,
-            adjust_lr_fn="match_rms_adamw",
-        )
-
-    def step(self, closure: Any = None) -> Any:
-        for parameter, matrix in zip(self.parameters, self.matrices, strict=True):
-            if matrix is not parameter:
-                gradient = parameter.grad
-                matrix.grad = None if gradient is None else _as_matrix(_laid_out_as(gradient, parameter))
-        return super().step(closure)
-
-
-def _laid_out_as(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The gradient with the parameter's memory layout, which autograd need not keep to."""
-    if gradient.stride() == parameter.stride():
-        return gradient
-    return torch.empty_like(parameter).copy_(gradient)
-
-
 def _optimizers(parameters: list[nn.Parameter], config: TrainConfig) -> list[torch.optim.Optimizer]:
     """Muon for what are matrices, AdamW for the rest: depthwise kernels, gates, biases."""
     matrices = [p for p in parameters if p.ndim in (2, 4) and config.optimizer == "muon"]
@@ -162,7 +131,8 @@ def _optimizers(parameters: list[nn.Parameter], config: TrainConfig) -> list[tor
     rest = [p for p in parameters if id(p) not in chosen]
     optimizers: list[torch.optim.Optimizer] = []
     if matrices:
-        optimizers.append(MatrixMuon(matrices, config.weight_decay))
+        dtype = torch.bfloat16 if wants_bf16(config) else torch.float32
+        optimizers.append(Muon(matrices, config.weight_decay, dtype))
     if rest:
         optimizers.append(
             torch.optim.AdamW(
@@ -399,9 +369,7 @@ class Trainer:
 
     def _loop(self, batches: Any, stopped: Callable[[], bool]) -> None:
         config = self.config
-        half = (
-            torch.autocast(self.device.type, torch.bfloat16) if config.precision == "bf16" else nullcontext()
-        )
+        half = torch.autocast(self.device.type, torch.bfloat16, enabled=wants_bf16(config))
         last_save = last_evaluation = self.seconds
         mark, values = config.clock(), dict[str, list[float]]()
         self.model.train()
