@@ -29,9 +29,7 @@ from .session import (
     Sigma,
     Write,
     common,
-    decoded,
     denoised,
-    encoded,
     facts,
     picture_kind,
     picture_suffix,
@@ -200,7 +198,7 @@ def denoising(session: Session) -> tuple[Read, Compute, Write]:
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         model = session.load(options["model"])
         result, level = denoised(model, picture, options["sigma"], settings, options["tile"])
-        level, count = round(level, 2), 1 + len(picture.more)
+        level, count = round(level, 2), len(picture.frames)
         sentence = f"(sigma {level:g}{f', {count} pictures' if count > 1 else ''})"
         done = {**facts(picture, model), "sigma": level, "pictures": count}
         return result, {"sentence": sentence, **done}
@@ -231,7 +229,7 @@ def encode(**options: Any) -> int:
 
     def compute(job: Job, picture: Picture) -> tuple[LatentFile, dict[str, Any]]:
         model = session.load(options["model"])
-        file = encoded(model, picture, options["tile"])
+        file = model.encode_picture(picture, options["tile"])
         z = file.latents
         return file, {"sentence": f"{z.shape}", **facts(picture, model), "shape": list(z.shape)}
 
@@ -277,21 +275,22 @@ def decode(**options: Any) -> int:
 
     def compute(job: Job, file: LatentFile) -> tuple[Picture, dict[str, Any]]:
         model = matching_model(session, job.source, file)
-        picture = decoded(model, file, options["tile"])
+        picture = model.decode_picture(file, options["tile"])
         return picture, {"sentence": f"{file.width} x {file.height}", **facts(picture, model)}
 
     return session.run("decoding", read_file, compute, picture_writer(options))
 
 
 def matching_model(session: Session, source: str, file: LatentFile) -> Autoencoder:
-    """The model to decode with: the one asked for, else the one that the latents name."""
+    """The model to decode with: the one asked for, else the one that made the latents or reads them."""
+    from zenith_ae.latents import shipped_reader
     from zenith_ae.weights import available_weights
 
-    asked = session.options["model"]
-    if asked is None and file.model not in available_weights():
+    name = session.options["model"] or shipped_reader(file)
+    if name is None and file.model not in available_weights():
         raise LatentError(f"{source}: made by the model {file.model} ({file.weights}), which does not come "
                           "with zenith-ae; give its weights with --model")  # fmt: skip
-    model = session.load(asked or file.model)
+    model = session.load(name or file.model)
     if not (file.fits(model) or session.options["force"]):
         made = f"made by {file.model} ({file.weights}); {model.name} ({model.hash}) does not read them"
         raise LatentError(f"{source}: {made}: give that model with --model, or --force")

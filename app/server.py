@@ -29,7 +29,7 @@ from starlette.requests import ClientDisconnect
 from zenith_ae import __version__
 from zenith_ae.errors import ConfigError, ZenithError
 
-from .session import decoded, denoised, encoded
+from .session import denoised
 from .tools import Limits
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ class _Worker:
         start, status = time.monotonic(), 500
         job: Future[Response] | None = None
         try:
+            known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
+            if unknown := sorted(set(request.query_params) - known):
+                status = 422
+                raise HTTPException(status, f"no parameter {unknown[0][:40]!r}; there are "
+                                    f"{', '.join(sorted(known))}")  # fmt: skip
             if self.waiting >= self.limits.jobs + self.limits.queue:
                 status = 503
                 raise HTTPException(status, "too many requests are waiting; try again later",
@@ -233,12 +238,11 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         from PIL import Image
 
         from zenith_ae.image_writing import encode_picture, suffix_for, write_format
-        from zenith_ae.images import Picture
 
         suffix = f".{format}" if format else suffix_for(result.format)
         buffer = io.BytesIO()
         notes = result.every_note + encode_picture(
-            result.map(Picture.stripped) if strip else result, buffer, suffix, "result", quality
+            result.stripped() if strip else result, buffer, suffix, "result", quality
         )
         kind = Image.MIME[str(write_format(suffix))]
         return Response(buffer.getvalue(), media_type=kind, headers=_headers(model, notes) | (headers or {}))
@@ -265,12 +269,11 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         def work(data: bytes) -> Response:
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data, every=True)
-            area = sum(one.width * one.height for one in (noisy, *noisy.more))
-            pixels = area * int(passes)
+            pixels = noisy.area * int(passes)
             settings = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain,
                         "passes": int(passes)}  # fmt: skip
             if pixels > limits.pixels:
-                raise ConfigError(f"body: {passes} passes over {area} pixels exceed the limit of "
+                raise ConfigError(f"body: {passes} passes over {noisy.area} pixels exceed the limit of "
                                   f"{limits.pixels}; ask for fewer")  # fmt: skip
             result, mean = denoised(denoiser, noisy, "auto" if level is None else level, settings)
             worker.pixels.labels("denoise").inc(pixels)
@@ -292,7 +295,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
 
             autoencoder: Autoencoder = worker.model(model, "autoencoder")
             source = picture(data)
-            file = encoded(autoencoder, source)
+            file = autoencoder.encode_picture(source)
             worker.pixels.labels("encode").inc(source.width * source.height)
             return Response(encode_latents(file, dtype), media_type=LATENTS,
                             headers=_headers(autoencoder, source.notes))  # fmt: skip
@@ -300,19 +303,27 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         return await worker.run("encode", request, work)
 
     @app.post("/decode", openapi_extra=_BODY, responses=_PICTURE | _ERRORS, response_class=Response)
-    async def decode(request: Request, format: Format = None, quality: Quality = None) -> Response:
+    async def decode(
+        request: Request,
+        model: Annotated[str | None, Query(description="default: the one that made the latents")] = None,
+        format: Format = None,
+        quality: Quality = None,
+    ) -> Response:
         """A latent file in, a picture of the original size out (PNG unless another is asked for)."""
 
         def work(data: bytes) -> Response:
             from zenith_ae.images import check_size
-            from zenith_ae.latents import parse_latents
+            from zenith_ae.latents import parse_latents, shipped_reader
 
             file = parse_latents(data, "body")
             check_size((file.width, file.height), "body", limits.pixels)
-            autoencoder: Autoencoder = worker.model(file.model, "autoencoder")
+            autoencoder: Autoencoder = worker.model(
+                model or shipped_reader(file) or file.model, "autoencoder"
+            )
             if not file.fits(autoencoder):
-                raise ConfigError(f"body: made by weights of {file.model} with another latent space")
-            result = decoded(autoencoder, file)
+                raise ConfigError(f"body: made by {file.model} ({file.weights}); {autoencoder.name} does "
+                                  "not read its latents")  # fmt: skip
+            result = autoencoder.decode_picture(file)
             worker.pixels.labels("decode").inc(file.width * file.height)
             return answer(result, autoencoder, format, quality, False)
 

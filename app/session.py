@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from zenith_ae.errors import LatentError, OutputError
+from zenith_ae.errors import OutputError
 from zenith_ae.files import atomic_writer, is_device
 
 from .batch import STDIO, EmptyFolderError, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
-    from zenith_ae.latents import LatentFile
-    from zenith_ae.pipelines import Autoencoder, Denoiser
+    from zenith_ae.pipelines import Denoiser
     from zenith_ae.pipelines import Tile as Tiles
 
 __all__ = [
     "ANY_PATH", "Compute", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common",
-    "decoded", "denoised", "encoded", "facts", "output_name", "picture_kind", "picture_suffix",
+    "denoised", "facts", "output_name", "picture_kind", "picture_suffix",
     "picture_writer", "read", "read_every", "write_stdout", "writing",
 ]  # fmt: skip
 
@@ -102,7 +101,7 @@ def common(model: str | None, what: str) -> Callable[[Callable], Callable]:
                      help=f"A model or weights file. {text}"),
         click.option("--tile", type=Tile(), default="auto", show_default=True,
                      help="Side of the tiles in pixels; 0: no tiles. Never changes the result."),
-        click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads. [default: all]"),
+        click.option("--threads", type=click.IntRange(1, 256), help="CPU threads. [default: all]"),
         click.option("--precision", type=click.Choice(["auto", "float32", "bf16"]), default="auto",
                      show_default=True, help="Of the computation; auto is bf16 where it is fast."),
         click.option("--overwrite", is_flag=True, help="Replace existing outputs instead of skipping them."),
@@ -237,7 +236,7 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[st
 
     def write(job: Job, picture: Picture) -> tuple[str, ...]:
         if options["strip"]:
-            picture = picture.map(lambda one: one.stripped())
+            picture = picture.stripped()
         suffix = picture_suffix(options) or suffix_for(picture.format)
         device = is_device(job.output)  # its name tells no format, and writers want to go back in a file
         if job.output != STDIO and not device:
@@ -312,26 +311,6 @@ def denoised(
 
     result = picture.map(clean)
     return result, sum(levels) / len(levels)
-
-
-def encoded(model: Autoencoder, picture: Picture, tile: Tiles = "auto") -> LatentFile:
-    """The latents of a picture, with what decoding needs to know."""
-    from zenith_ae.latents import LatentFile
-
-    z = model.encode(picture, tile)
-    return LatentFile(z, model.name, model.hash, picture.height, picture.width, picture.layout, model.space)
-
-
-def decoded(model: Autoencoder, file: LatentFile, tile: Tiles = "auto") -> Picture:
-    """The picture of a latent file; grey where the original was grey."""
-    from zenith_ae.batches import from_rgb
-    from zenith_ae.images import Picture
-
-    if len(file.latents) != 1:
-        raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
-    layout = "L" if file.mode in ("L", "LA") else "RGB"
-    rgb = model.decode(file.latents, size=(file.height, file.width), tile=tile)
-    return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
 
 
 def facts(picture: Picture, model: Any) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class Limits:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads of a job. [default: all]")
+@click.option("--threads", type=click.IntRange(1, 256), help="CPU threads of a job. [default: all]")
 @click.option(
     "--jobs",
     type=click.IntRange(1, 64),

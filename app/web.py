@@ -30,7 +30,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
 @click.option("--open/--no-open", "browser", default=True, show_default=True,
               help="Open the page in a browser, where there is a desktop.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads. [default: all]")
+@click.option("--threads", type=click.IntRange(1, 256), help="CPU threads. [default: all]")
 @click.option("--max-upload", type=click.IntRange(1, 4096), default=200, show_default=True, metavar="MB",
               help="The largest file that is taken.")  # fmt: skip
 def ui(host: str, port: int, browser: bool, threads: int | None, max_upload: int) -> int:

@@ -30,11 +30,18 @@ from zenith_ae.batches import to_rgb
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import READABLE_SUFFIXES, Picture, check_size, read_picture, to_8_bits, to_pil
-from zenith_ae.latents import SUFFIX, LatentFile, encode_latents, latent_metadata, parse_latents
+from zenith_ae.latents import (
+    SUFFIX,
+    LatentFile,
+    encode_latents,
+    latent_metadata,
+    parse_latents,
+    shipped_reader,
+)
 from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training.degradations import blur
 
-from .session import decoded, denoised, encoded, output_name
+from .session import denoised, output_name
 
 __all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models"]
 
@@ -223,7 +230,7 @@ class Workshop:
         autoencoder = self.model(model, "autoencoder")
         folder, facts = self.new_folder(), self._facts(picture, name)
         start = time.perf_counter()
-        latents = encoded(autoencoder, picture)
+        latents = autoencoder.encode_picture(picture)
         encoding = time.perf_counter() - start
         data = encode_latents(latents, dtype)
         z = parse_latents(data).latents  # what somebody who gets the file will decode
@@ -256,7 +263,7 @@ class Workshop:
         picture, name = self._read(file)
         autoencoder = self.model(model, "autoencoder")
         start = time.perf_counter()
-        latents = encoded(autoencoder, picture)
+        latents = autoencoder.encode_picture(picture)
         seconds = time.perf_counter() - start
         data = encode_latents(latents, dtype)
         path = self.new_folder() / (Path(name).stem + SUFFIX)
@@ -266,29 +273,27 @@ class Workshop:
         return Result(facts | {"output": path.name}, {"latents": str(path)})
 
     def decode(self, file: str | None) -> Result:
-        """Decode a latent file with the model that made it."""
+        """Decode a latent file with the model that made it, or another one of its latent space."""
         path, name = self._uploaded(file)
         data = path.read_bytes()
         latents = parse_latents(data, name)
         check_size((latents.width, latents.height), name)
-        if latents.model not in shipped_models("autoencoder"):
-            raise LatentError(f"{name}: made by the model {latents.model[:60]}, which is not here; decode it "
-                              "with `zenith-ae decode --model`")  # fmt: skip
-        autoencoder = self.model(latents.model, "autoencoder")
-        if not latents.fits(autoencoder):
-            raise LatentError(f"{name}: made by weights of {latents.model} with another latent space; encode "
-                              "the picture again, or decode it with `zenith-ae decode --model`")  # fmt: skip
+        reader = shipped_reader(latents)
+        if reader is None:
+            raise LatentError(f"{name}: made by {latents.model[:60]}, whose latents no model here reads; "
+                              "decode it with `zenith-ae decode --model`")  # fmt: skip
+        autoencoder = self.model(reader, "autoencoder")
         if len(latents.latents) != 1:
             raise LatentError(f"{name}: holds {len(latents.latents)} pictures; the page decodes one")
         start = time.perf_counter()
-        picture = decoded(autoencoder, latents)
+        picture = autoencoder.decode_picture(latents)
         seconds = time.perf_counter() - start
         folder, notes = self.new_folder(), list[str]()
         stem = name.removesuffix(".safetensors").removesuffix(".latent")
         files = {"picture": self._write(picture, folder, f"{stem}.decoded.png", notes)}
         files["after"], shown = write_preview(picture, folder / "after")
         files["channels"] = write_channels(latents.latents[0], folder / "channels.png")
-        facts = self._facts(picture, name) | {"shown": shown, "model": latents.model}
+        facts = self._facts(picture, name) | {"shown": shown, "model": reader}
         facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
         return Result(facts | self._output(files["picture"], notes), files)
 
@@ -424,7 +429,7 @@ class Workshop:
                     if len(state.thumbnails) < GALLERY:
                         thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
                         state.thumbnails.append((thumbnail, source.name))
-                    state.megapixels += _pixels(clean) / 1e6
+                    state.megapixels += clean.area / 1e6
                 except Exception as error:
                     state.failed.append((source.name, self.describe(error, source.name)))
                 state.done += 1
@@ -485,7 +490,7 @@ class Workshop:
             "height": picture.height,
             "mode": picture.mode,
             "bits": picture.pixels.dtype.itemsize * 8,
-            "pictures": 1 + len(picture.more),
+            "pictures": len(picture.frames),
         }
 
     @staticmethod
@@ -586,13 +591,8 @@ def _clean(
     return result, round(level, 2), time.perf_counter() - start
 
 
-def _pixels(picture: Picture) -> int:
-    """Of all frames or pages."""
-    return picture.width * picture.height * (1 + len(picture.more))
-
-
 def _speed(picture: Picture, seconds: float) -> dict[str, float]:
-    return {"seconds": round(seconds, 3), "megapixels_per_second": _megapixels(_pixels(picture), seconds)}
+    return {"seconds": round(seconds, 3), "megapixels_per_second": _megapixels(picture.area, seconds)}
 
 
 def _latent_facts(latents: LatentFile, size: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 diffusers = pytest.importorskip("diffusers", minversion="0.36")
 
 import zenith_ae  # noqa: E402
-from zenith_ae.errors import ConfigError, ZenithError  # noqa: E402
+from zenith_ae.errors import ConfigError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.integrations.diffusers import AutoencoderZenith  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
 from zenith_ae.training.restore import build_modules  # noqa: E402
@@ -243,3 +243,91 @@ def test_flux2_edits_a_picture_in_normalised_latents(nano) -> None:
     # A step of no length: the decoder is given the first latents, patches unpacked, scale untouched.
     patches = latents.reshape(1, 32, 2, 2, 4, 4).permute(0, 1, 4, 2, 5, 3).reshape(1, 32, 8, 8)
     torch.testing.assert_close(z, patches, rtol=1e-4, atol=1e-4)
+
+
+def test_an_autoencoder_tiny_is_converted(tiny, folder) -> None:
+    mine = AutoencoderZenith.from_pretrained(folder)
+    x = picture()
+    with torch.no_grad():
+        torch.testing.assert_close(mine.encode(x).latents, tiny.encode(x).latents, rtol=1e-4, atol=1e-4)
+    assert mine.definition.name == folder.name
+    assert AutoencoderZenith.from_pretrained(folder, torch_dtype=torch.float16).dtype == torch.float16
+
+
+def test_the_config_of_an_autoencoder_tiny_is_heeded(tmp_path) -> None:
+    scaled = diffusers.AutoencoderTiny(scaling_factor=0.5, shift_factor=0.1, latent_magnitude=2)
+    scaled.save_pretrained(tmp_path / "scaled")
+    mine = AutoencoderZenith.load(tmp_path / "scaled")
+    assert (mine.config.scaling_factor, mine.config.shift_factor) == (0.5, 0.1)
+    assert mine.config.latent_magnitude == 2
+    diffusers.AutoencoderTiny(act_fn="silu").save_pretrained(tmp_path / "silu")
+    with pytest.raises(WeightsError, match="act_fn 'silu'"):
+        AutoencoderZenith.load(tmp_path / "silu")
+    scaled.save_pretrained(tmp_path / "shards", max_shard_size="1MB")
+    with pytest.raises(WeightsError, match="several files"):
+        AutoencoderZenith.load(tmp_path / "shards")
+
+
+def test_diffusers_keeps_the_model_in_its_config(nano, tmp_path) -> None:
+    mine = AutoencoderZenith.load(nano)
+    again = AutoencoderZenith.from_config(mine.config)
+    assert again.definition == mine.definition
+    average = diffusers.training_utils.EMAModel(
+        mine.parameters(), model_cls=AutoencoderZenith, model_config=mine.config
+    )
+    average.save_pretrained(tmp_path / "ema")
+    read = diffusers.training_utils.EMAModel.from_pretrained(tmp_path / "ema", AutoencoderZenith)
+    assert len(read.shadow_params) == len(list(mine.parameters()))
+
+
+def test_results_are_laid_out_like_those_of_torch(nano) -> None:
+    mine = AutoencoderZenith.load(nano)
+    z = mine.encode(picture(30, 45, count=2)).latents
+    assert z.is_contiguous()
+    assert mine.decode(z).sample.is_contiguous()
+    for wrong in (z[0], z[None]):
+        with pytest.raises(ValueError, match="N, C, H, W"):
+            mine.decode(wrong)
+
+
+def test_latents_come_as_the_distribution_of_a_large_autoencoder_too(nano) -> None:
+    mine = AutoencoderZenith.load(nano)
+    encoded = mine.encode(picture())
+    assert torch.equal(encoded.latent_dist.sample(torch.Generator()), encoded.latents)
+    assert torch.equal(encoded.latent_dist.mode(), encoded.latents)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_are_rounded_at_the_end_alone(nano, dtype) -> None:
+    mine = AutoencoderZenith.load(nano)
+    x = picture().to(dtype)
+    z = mine.encode(x).latents
+    assert torch.equal(z, mine.encode(x.float()).latents.to(dtype))
+    assert torch.equal(mine.decode(z).sample, mine.decode(z.float()).sample.to(dtype))
+
+
+def test_a_decoder_that_others_changed_is_called_through_torch(nano) -> None:
+    mine = AutoencoderZenith.load(nano)
+    z = mine.encode(picture()).latents
+    plain = mine.decode(z).sample
+    calls: list[int] = []
+    hook = mine.decoder[-1].register_forward_hook(lambda *_: calls.append(1))
+    torch.testing.assert_close(mine.decode(z).sample, plain, rtol=1e-4, atol=1e-4)
+    assert calls
+    hook.remove()
+    mine.decoder = torch.compile(mine.decoder, backend="eager")
+    torch.testing.assert_close(mine.decode(z).sample, plain, rtol=1e-4, atol=1e-4)
+    whole = AutoencoderZenith.load(nano).decoder
+    assert len(whole[1:3]) == 2
+
+
+def test_gradients_are_those_of_checkpointing_too(nano) -> None:
+    gradients = []
+    for checkpointed in (False, True):
+        mine = AutoencoderZenith.load(nano).requires_grad_(True)
+        if checkpointed:
+            mine.enable_gradient_checkpointing()
+        mine(picture()).sample.square().mean().backward()
+        gradients.append({name: p.grad for name, p in mine.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient)

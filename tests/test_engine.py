@@ -835,6 +835,19 @@ def write(root: Path, files: dict[str, str]) -> None:
         ({"a/b/memory.max": "max", "a/memory.max": "1500000", "a/memory.current": "500000"}, 1000000),
         ({"memory.max": "100", "memory.current": "200"}, 0),
         ({"memory/memory.limit_in_bytes": "7000", "memory/memory.usage_in_bytes": "3000"}, 4000),
+        (
+            {"memory.max": "100", "memory.current": "90", "memory.stat": "anon 20\ninactive_file 60"},
+            70,
+        ),
+        (
+            {
+                "memory/memory.limit_in_bytes": "100",
+                "memory/memory.usage_in_bytes": "90",
+                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 50",
+            },
+            60,
+        ),
+        ({"memory.max": "100", "memory.current": "90", "memory.stat": "rubbish"}, 10),
     ],
 )
 def test_free_memory_is_the_machines_or_the_cgroups(files: dict[str, str], free: int, tmp_path: Path) -> None:

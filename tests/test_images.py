@@ -923,3 +923,29 @@ def test_a_poster_is_no_frame_of_an_animation(tmp_path):
 def test_pictures_are_compared_by_identity():
     a, b = (Picture(np.zeros((2, 2, 3), np.uint8), "RGB", "RGB") for _ in range(2))
     assert a == a and a != b and len({a, b}) == 2 and b in [a, b]
+
+
+def test_stripping_leaves_nothing_on_any_page(tmp_path):
+    exif = Image.Exif()
+    exif[0x010E] = "where I live"
+    pages = [Image.new("RGB", (4, 3), (n, n, n)) for n in range(2)]
+    for page in pages:
+        page.encoderinfo = {"exif": exif}
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:], exif=exif)
+    picture = read_picture(tmp_path / "a.tif", every=True)
+    assert all("exif" in page.metadata for page in picture.frames)
+    assert not any("exif" in page.metadata for page in picture.stripped().frames)
+    write_picture(picture.stripped(), tmp_path / "b.tif")
+    assert b"where I live" not in (tmp_path / "b.tif").read_bytes()
+    assert picture.area == 2 * 12
+
+
+def test_a_picture_without_pixels_and_an_unknown_suffix_are_refused():
+    with pytest.raises(ImageError, match="must have pixels"):
+        encode_picture(Picture(np.zeros((0, 4, 3), np.uint8), "RGB", "RGB"), io.BytesIO(), ".png")
+    with pytest.raises(OutputError, match=r"cannot write \.gif"):
+        encode_picture(Picture(np.zeros((3, 4, 3), np.uint8), "RGB", "RGB"), io.BytesIO(), ".gif")
+    page = Picture(np.zeros((3, 4, 3), np.uint8), "RGB", "RGB")
+    wrong = Picture(page.pixels, "RGB", "RGB", more=(Picture(page.pixels, "L", "L"),))
+    with pytest.raises(ImageError, match="layout L"):
+        encode_picture(wrong, io.BytesIO(), ".tif")

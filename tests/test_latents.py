@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, load_file, save
 
+import zenith_ae
 from zenith_ae.errors import LatentError, OutputError
 from zenith_ae.latents import (
     DTYPES,
@@ -18,6 +20,7 @@ from zenith_ae.latents import (
     latent_metadata,
     parse_latents,
     read_latents,
+    shipped_reader,
     write_latents,
 )
 
@@ -56,6 +59,33 @@ def test_latents_fit_the_model_that_made_them_and_those_of_their_space():
     assert new.fits(model("0123456789abcdef", "another"))
     assert new.fits(model("another", "fedcba9876543210"))
     assert not new.fits(model("another", "another"))
+
+
+def test_a_shipped_model_reads_the_latents_of_its_space():
+    made = zenith_ae.load("zenith-taef2-nano").encode_picture(picture())
+    assert shipped_reader(made) == "zenith-taef2-nano"
+    reader = shipped_reader(replace(made, model="taef2", weights="0" * 16))
+    assert zenith_ae.load(reader).space == made.space
+    assert shipped_reader(a_file(space="fedcba9876543210")) is None
+
+
+def test_a_picture_goes_into_a_latent_file_and_comes_back(tmp_path):
+    ae = zenith_ae.load("zenith-taef2-nano")
+    for layout in ("L", "RGB", "RGBA"):
+        zenith_ae.write_latents(tmp_path / "a.latent.safetensors", ae.encode_picture(picture(layout)))
+        file = zenith_ae.read_latents(tmp_path / "a.latent.safetensors")
+        assert (file.model, file.weights, file.mode, file.fits(ae)) == (ae.name, ae.hash, layout, True)
+        back = ae.decode_picture(file)
+        assert back.layout == layout[:3]
+        assert back.pixels.shape == (20, 37, len(back.layout))
+    several = replace(file, latents=np.repeat(file.latents, 2, 0))
+    with pytest.raises(LatentError, match="holds 2 pictures"):
+        ae.decode_picture(several)
+
+
+def picture(layout="RGB"):
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 37, len(layout)), np.uint8)
+    return zenith_ae.Picture(pixels, layout, layout)
 
 
 def test_eight_bits_keep_each_channel_within_half_a_step_and_say_how_to_read_them(tmp_path):

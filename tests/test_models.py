@@ -110,6 +110,17 @@ def test_layers_that_do_not_fit_are_named(layers: spec.Layers, message: str) -> 
             for limit in (0, -3.0, float("nan"), float("inf"), "3", None, True)
         ),
         lambda: ModelConfig("x", "autoencoder", {"encoder": (Linear(3, 4, bias="no"),)}, 4),
+        lambda: ModelConfig("x", "autoencoder", {"encoder": ()}, 3),
+        lambda: ModelConfig("x", "denoiser", {"denoiser": (PixelUnshuffle(2), Linear(16, 3))}),
+        lambda: ModelConfig(
+            "x", "denoiser", {"denoiser": (Linear(4, 3),), "estimator": (PixelUnshuffle(4), Linear(48, 1))}
+        ),
+        lambda: ModelConfig(
+            "x",
+            "autoencoder",
+            {"encoder": (PixelUnshuffle(8), Linear(192, 4)), "decoder": (Linear(4, 48), PixelShuffle(4))},
+            4,
+        ),
     ],
 )
 def test_impossible_models_are_refused(make) -> None:
@@ -200,6 +211,17 @@ def test_native_gradients_equal_those_of_autograd(t: int, height: int, width: in
         grads.append([leaf.grad for leaf in leaves])
     for native, reference in zip(*grads, strict=True):
         torch.testing.assert_close(native, reference, rtol=1e-4, atol=1e-4)
+
+
+def test_the_native_operator_refuses_gradients_of_gradients() -> None:
+    if not wht.native_available():
+        pytest.skip("the native operator is not compiled in")
+    x, gate, threshold = (
+        torch.randn(shape, requires_grad=True) for shape in ((1, 16, 8, 8), (8, 8, 16), (8, 8, 16))
+    )
+    (gradient,) = torch.autograd.grad(wht.wht_mix(x, gate, threshold).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
 
 
 def test_separable_form_is_two_one_dimensional_transforms() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
 import zenith_ae
+from zenith_ae import pipelines
 from zenith_ae.batches import as_batch, from_rgb, orient, to_rgb, unorient
 from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError
 from zenith_ae.image_writing import write_picture
@@ -18,6 +19,7 @@ from zenith_ae.images import Picture, read_picture
 from zenith_ae.models.zoo import build
 from zenith_ae.pipelines import Autoencoder, Denoiser
 from zenith_ae.selftest import random_weights
+from zenith_ae.weights import load_weights
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +260,54 @@ def test_every_frame_of_a_picture_is_worked_on(dn, ae):
         result = model(whole)
         for frame, out in zip(frames, (result, *result.more), strict=True):
             assert np.array_equal(out.pixels, model(frame).pixels)
+
+
+def test_one_frame_of_several_is_taken_with_a_warning(dn, ae):
+    picture = Picture(noise((9, 8, 3)), "RGB", "RGB", "WEBP")
+    several = replace(picture, more=(picture,))
+    for call in (ae.encode, dn.estimate_sigma):
+        with pytest.warns(UserWarning, match="the first of 2 frames"):
+            result = call(several)
+        assert np.array_equal(result, call(picture))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dn(several, sigma=10)
+        ae.roundtrip(several)
+
+
+def test_load_takes_weights_and_threads_are_whole_numbers(identity_autoencoder):
+    weights = load_weights(identity_autoencoder)
+    assert zenith_ae.load(weights).hash == weights.hash
+    for wrong in (0, -1, 1.5, "2", True):
+        with pytest.raises(ConfigError, match="threads"):
+            zenith_ae.load(weights, threads=wrong)
+    for device in ("tpu", "cuda:x", "cuda:99", ""):
+        with pytest.raises(ConfigError, match="device"):
+            zenith_ae.load(weights, device=device)
+
+
+def test_each_picture_of_a_large_batch_has_its_own_level(dn, monkeypatch):
+    monkeypatch.setattr(pipelines, "_PIXELS_AT_ONCE", 64)
+    out = dn(np.zeros((3, 8, 8, 3), np.uint8), sigma=[10, 20, 30])
+    assert [int(o.mean()) for o in out] == [10, 20, 30]
+
+
+def test_the_estimate_has_a_limit(dn, monkeypatch):
+    monkeypatch.setattr(pipelines, "SIGMA_LIMIT", 0.2)  # in units of 25; this one's estimate is 10
+    assert dn.estimate_sigma(np.zeros((8, 8, 3), np.uint8)).max() == pytest.approx(5)
+
+
+def test_grey_stored_as_colour_stays_grey():
+    dn = zenith_ae.load("zenith-denoise")
+    grey = noise((40, 50, 1))
+    as_colour = dn(np.repeat(grey, 3, axis=2), sigma=25)
+    assert np.array_equal(as_colour[..., 0], as_colour[..., 1])
+    assert np.array_equal(as_colour[..., 0], as_colour[..., 2])
+    assert np.abs(as_colour[..., 0].astype(int) - dn(grey[..., 0], sigma=25)).max() <= 1
+    batch = np.stack([np.repeat(grey, 3, axis=2), noise((40, 50, 3), seed=1)])
+    alone = dn(batch, sigma=25)
+    assert np.array_equal(alone[0], as_colour)
+    assert np.array_equal(alone[1], dn(batch[1], sigma=25))
 
 
 def test_models_are_copied_and_sent_to_processes(dn, ae):

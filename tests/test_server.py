@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -24,7 +25,7 @@ from fastapi.testclient import TestClient
 
 import zenith_ae
 from zenith_ae.app.server import Limits, create_app
-from zenith_ae.latents import parse_latents
+from zenith_ae.latents import encode_latents, parse_latents
 from zenith_ae.pipelines import Denoiser
 
 
@@ -139,6 +140,18 @@ def test_encode_and_decode_restore_the_size(client):
     assert result.size == (41, 23)
 
 
+def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_them(client):
+    made = client.post("/encode?model=zenith-taef2-nano", content=png(noisy(16, 16))).content
+    for asked, used in (("", "zenith-taef2-nano"), ("?model=zenith-taef2-lite", "zenith-taef2-lite")):
+        answer = client.post(f"/decode{asked}", content=made)
+        assert answer.headers["X-Zenith-Model"] == used
+        assert picture(answer).size == (16, 16)
+    other = client.post("/decode?model=zenith-4ch-lite", content=made)
+    assert (other.status_code, "does not read its latents" in other.text) == (400, True)
+    foreign = encode_latents(replace(parse_latents(made), model="taef2", weights="0" * 16))
+    assert client.post("/decode", content=foreign).headers["X-Zenith-Model"].startswith("zenith-taef2")
+
+
 @pytest.mark.parametrize(
     ("path", "content", "status", "message"),
     [
@@ -158,6 +171,7 @@ def test_encode_and_decode_restore_the_size(client):
         ("/denoise?format=jpg", png(noisy(mode="RGBA")), 400, "transparency"),
         ("/denoise", b"x" * (10**6 + 1), 413, "exceeds the limit"),
         ("/decode", png(noisy()), 400, "not a latent file"),
+        ("/denoise?strenght=0", png(noisy()), 422, "no parameter 'strenght'; there are chroma, format"),
     ],
 )
 def test_bad_requests_get_one_clear_line(client, path, content, status, message):

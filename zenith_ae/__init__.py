@@ -2,7 +2,8 @@
 
 >>> import zenith_ae
 >>> dn = zenith_ae.load("zenith-denoise")              # doctest: +SKIP
->>> clean = dn("noisy.jpg"); clean.save("clean.jpg")   # doctest: +SKIP
+>>> noisy = zenith_ae.read_picture("noisy.jpg")        # doctest: +SKIP
+>>> zenith_ae.write_picture(dn(noisy), "clean.jpg")    # doctest: +SKIP
 
 Importing the package loads nothing else (no numpy, no torch); each name below is loaded when it
 is first used.
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
     from .image_writing import write_picture
     from .images import Picture, read_picture
+    from .latents import LatentFile, read_latents, write_latents
     from .pipelines import Autoencoder, Denoiser, load
     from .weights import available_weights
 
@@ -39,6 +41,7 @@ __all__ = [
     "ImageError",
     "IsaError",
     "LatentError",
+    "LatentFile",
     "MissingDependencyError",
     "OutputError",
     "Picture",
@@ -48,18 +51,23 @@ __all__ = [
     "available_isas",
     "available_weights",
     "load",
+    "read_latents",
     "read_picture",
+    "write_latents",
     "write_picture",
 ]
 
 _HOMES = {
     "Autoencoder": "pipelines",
     "Denoiser": "pipelines",
+    "LatentFile": "latents",
     "Picture": "images",
     "available_isas": "_kernels",
     "available_weights": "weights",
     "load": "pipelines",
+    "read_latents": "latents",
     "read_picture": "images",
+    "write_latents": "latents",
     "write_picture": "image_writing",
 } | {name: "errors" for name in __all__ if name.endswith("Error")}
 

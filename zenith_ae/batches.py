@@ -93,6 +93,8 @@ def as_batch(image: Any) -> Batch:
 
         if isinstance(image, Picture):
             check_picture(image)
+            if image.more:  # those who take every frame come with one at a time
+                warnings.warn(f"the first of {len(image.frames)} frames or pages is taken", stacklevel=3)
             return Batch(_check(image.pixels[None]), image.layout, lambda new: image.with_pixels(new[0]))
         if isinstance(image, Image.Image):
             try:

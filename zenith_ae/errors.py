@@ -4,14 +4,14 @@ from __future__ import annotations
 
 
 class ZenithError(Exception):
-    """Base of all errors about files, pictures, weights, latents and the installation.
+    """Base of all errors about files, pictures, weights, latents, settings and the installation.
 
-    A wrong argument of a call is a plain ValueError.
+    Other wrong arguments of a call are a plain ValueError.
     """
 
 
 class ConfigError(ZenithError, ValueError):
-    """A model description that does not fit together."""
+    """A model description or a setting (device, dtype, threads, tile, a variable) that cannot be used."""
 
 
 class WeightsError(ZenithError, ValueError):

@@ -105,11 +105,16 @@ def write_picture(
         If it is no `Picture`, or its pixels are not what its layout says.
     """
     suffix = Path(path).suffix
-    if suffix.lower() not in _FORMATS:
-        what = suffix or "a file without suffix"
-        raise OutputError(f"{os.fspath(path)}: cannot write {what}; use one of {' '.join(_FORMATS)}")
+    _format(suffix, os.fspath(path))  # before there is a file
     with atomic_writer(Path(path)) as file:
         return encode_picture(picture, file, suffix, os.fspath(path), quality)
+
+
+def _format(suffix: str, name: str) -> _Format:
+    if suffix.lower() not in _FORMATS:
+        what = suffix or "a file without suffix"
+        raise OutputError(f"{name}: cannot write {what}; use one of {' '.join(_FORMATS)}")
+    return _FORMATS[suffix.lower()]
 
 
 def encode_picture(
@@ -118,10 +123,8 @@ def encode_picture(
     """Encode into a binary file in the format of ``suffix``; otherwise like `write_picture`."""
     if quality is not None and not 1 <= quality <= 100:
         raise ValueError(f"quality must be from 1 to 100, got {quality}")
-    spec = _FORMATS[suffix.lower()]
+    spec = _format(suffix, name)
     check_picture(picture)
-    for other in picture.more:
-        check_picture(other)
     if picture.more and picture.metadata.get("default_image") and spec.name in ("WEBP", "AVIF"):
         # Of an animated PNG the picture for programs without animations is no frame.
         first, *frames = picture.more
@@ -133,11 +136,11 @@ def encode_picture(
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
     if picture.more:
         if why := _holds_one(picture, spec):
-            notes = (*notes, f"{spec.name} holds {why}, so it is the first of {1 + len(picture.more)}")
+            notes = (*notes, f"{spec.name} holds {why}, so it is the first of {len(picture.frames)}")
         else:
             rest = []
             if spec.name != "TIFF":  # an animation has one layout
-                first, *others = alike([picture, *picture.more])
+                first, *others = alike(picture.frames)
                 picture = replace(first, more=tuple(others))
                 image, options, notes = _prepare(picture, spec, name, quality)
             for other in picture.more:
@@ -148,7 +151,7 @@ def encode_picture(
                 rest.append(page)
                 notes = tuple(dict.fromkeys(notes + its_notes))
             options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
-    pages = [picture, *picture.more] if "append_images" in options else [picture]
+    pages = picture.frames if "append_images" in options else (picture,)
     wide = [_stored_deep(page, spec) for page in pages]
     try:
         if spec.name == "PNG" and wide[0]:
@@ -243,7 +246,7 @@ def _holds_one(picture: Picture, spec: _Format) -> str:
         return ""
     if spec.name not in ("PNG", "WEBP", "AVIF"):
         return "one picture"
-    pictures = (picture, *picture.more)
+    pictures = picture.frames
     if len({(one.height, one.width) for one in pictures}) > 1:
         return "pictures of one size"
     if spec.name == "PNG" and any(one.pixels.dtype != np.uint8 for one in pictures):
@@ -254,7 +257,7 @@ def _holds_one(picture: Picture, spec: _Format) -> str:
 def _timing(picture: Picture, format: str) -> dict[str, Any]:
     if format == "TIFF":
         return {}
-    frames = (picture, *picture.more)
+    frames = picture.frames
     poster = format == "PNG" and bool(picture.metadata.get("default_image"))  # no frame of the animation
     timing = {
         "duration": [round(frame.metadata.get("duration", 100)) for frame in frames[poster:]],

@@ -29,7 +29,7 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, BinaryIO
@@ -97,9 +97,19 @@ class Picture:
         return self.pixels.shape[1]
 
     @property
+    def frames(self) -> tuple[Picture, ...]:
+        """This picture and ``more``, the frames or pages of the file."""
+        return (self, *self.more)
+
+    @property
+    def area(self) -> int:
+        """Pixels of all frames or pages."""
+        return sum(one.width * one.height for one in self.frames)
+
+    @property
     def every_note(self) -> tuple[str, ...]:
-        """The notes of all pictures of the file, each once."""
-        return tuple(dict.fromkeys(note for one in (self, *self.more) for note in one.notes))
+        """The notes of all frames or pages, each once."""
+        return tuple(dict.fromkeys(note for one in self.frames for note in one.notes))
 
     def with_pixels(self, pixels: NDArray) -> Picture:
         """The same picture with other pixels of the same layout; metadata is kept."""
@@ -110,9 +120,13 @@ class Picture:
         return replace(change(replace(self, more=())), more=tuple(change(p) for p in self.more))
 
     def stripped(self) -> Picture:
-        """Without what says where, when and with what it was taken; the ICC profile stays."""
-        kept = {k: v for k, v in self.metadata.items() if k not in ("exif", "xmp", "dpi")}
-        return replace(self, metadata=kept)
+        """Without what says where, when and with what it was taken, on any page; ICC profiles stay."""
+
+        def bare(one: Picture) -> Picture:
+            kept = {k: v for k, v in one.metadata.items() if k not in ("exif", "xmp", "dpi")}
+            return replace(one, metadata=kept)
+
+        return self.map(bare)
 
 
 #: First bytes -> Pillow plugin module and format names. Formats without a signature, and those
@@ -261,7 +275,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                     picture = from_pil(frame, metadata, format, lost + notes, name)
                     pictures.append(_as_tiff_means(picture, image) if format == "TIFF" else picture)
             if format != "TIFF":
-                pictures = alike(pictures)
+                pictures = [*alike(pictures)]
             return replace(pictures[0], more=tuple(pictures[1:]))
     except (ConfigError, ImageError, MissingDependencyError, MemoryError):
         raise
@@ -418,7 +432,7 @@ def _forget_other_pages(metadata: dict[str, Any], image: Image.Image) -> None:
             metadata.pop(key, None)
 
 
-def alike(pictures: list[Picture]) -> list[Picture]:
+def alike(pictures: Sequence[Picture]) -> Sequence[Picture]:
     """Frames of an animation in one layout: Pillow gives each the mode that it needs."""
     if len({picture.layout for picture in pictures}) > 1:  # inks have nothing in common with the others
         pictures = [
@@ -536,7 +550,7 @@ def check_floats(pixels: NDArray, name: str) -> NDArray:
 
 
 def check_picture(picture: Any) -> None:
-    """Refuse what is no `Picture`, or one whose pixels are not as it says they are.
+    """Refuse what is no `Picture`, or one whose pixels, on any page, are not as it says they are.
 
     Raises
     ------
@@ -548,7 +562,7 @@ def check_picture(picture: Any) -> None:
     pixels, layout = picture.pixels, picture.layout
     if layout not in _CHANNELS:
         raise ImageError(f"a Picture's layout is one of {', '.join(_CHANNELS)}, got {layout!r}")
-    if pixels.ndim != 3 or pixels.shape[2] != _CHANNELS[layout]:
+    if pixels.ndim != 3 or pixels.shape[2] != _CHANNELS[layout] or not pixels.size:
         raise ImageError(
             f"a Picture of layout {layout} must have pixels (H, W, {_CHANNELS[layout]}), got {pixels.shape}"
         )
@@ -556,6 +570,8 @@ def check_picture(picture: Any) -> None:
     if pixels.dtype.name not in dtypes or not pixels.dtype.isnative:
         what = f"a Picture of layout {layout} has pixels of {' or '.join(dtypes)}"
         raise ImageError(f"{what}, got {pixels.dtype}; convert it first")
+    for other in picture.more:
+        check_picture(other)
 
 
 def to_8_bits(pixels: NDArray) -> NDArray:

@@ -36,6 +36,7 @@ __all__ = [
     "encode_latents",
     "parse_latents",
     "read_latents",
+    "shipped_reader",
     "write_latents",
 ]
 
@@ -50,8 +51,10 @@ DTYPES = ("fp16", "fp32", "uint8")
 class Reader(Protocol):
     """What tells whether a model can decode latents; `zenith_ae.Autoencoder` is one."""
 
-    hash: str
-    space: str
+    @property
+    def hash(self) -> str: ...
+    @property
+    def space(self) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +81,14 @@ class LatentFile:
     def fits(self, model: Reader) -> bool:
         """Whether ``model`` made the latents, or another one of their space."""
         return self.weights == model.hash or (self.space != "" and self.space == model.space)
+
+
+def shipped_reader(file: LatentFile) -> str | None:
+    """A model that comes with the package and reads the latents: their maker, else one of their space."""
+    from .weights import available_weights, load_weights
+
+    shipped = sorted(available_weights(), key=lambda name: name != file.model)
+    return next((name for name in shipped if file.fits(load_weights(name))), None)
 
 
 def check_latents(

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,9 +28,12 @@ from .batches import (
 )
 from .engine import Engine, create
 from .errors import ConfigError, LatentError
-from .latents import check_latents
+from .latents import LatentFile, check_latents
 from .models.spec import ModelConfig, alignment, cached_property
 from .weights import Weights, load_weights
+
+if TYPE_CHECKING:
+    from .images import Picture
 
 __all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]
 
@@ -65,10 +68,11 @@ def load(
 ) -> Autoencoder: ...
 @overload
 def load(
-    model: str | os.PathLike[str], device: str = "auto", dtype: str = "auto", threads: int | None = None
-) -> Any: ...
+    model: str | os.PathLike[str] | Weights, device: str = "auto", dtype: str = "auto",
+    threads: int | None = None,
+) -> Any: ...  # fmt: skip
 def load(
-    model: str | os.PathLike[str],
+    model: str | os.PathLike[str] | Weights,
     device: str = "auto",
     dtype: str = "auto",
     threads: int | None = None,
@@ -77,12 +81,12 @@ def load(
 
     Parameters
     ----------
-    model : the name of a model that comes with the package ("zenith-denoise"), a weights file, or
-        a folder in diffusers layout.
-    device : "auto", "cpu" (the native engine), "torch" or "cuda".
+    model : the name of a model that comes with the package ("zenith-denoise"), a weights file, a
+        folder in diffusers layout, or `zenith_ae.weights.Weights`.
+    device : "auto" or "cpu" (the native engine), "torch" (torch on the CPU), "cuda", "cuda:1", "mps".
     dtype : "float32" computes exactly; "bf16" stores activations and matrices in half the memory and
         needs a CPU with instructions for it (level avx512bf16 or amx); "auto" is bf16 where the level has it.
-    threads : number of CPU threads; default ``ZENITH_NUM_THREADS`` or the usable cores.
+    threads : number of CPU threads, 256 at most; default ``ZENITH_NUM_THREADS`` or the usable cores.
 
     Returns
     -------
@@ -92,10 +96,12 @@ def load(
     ------
     WeightsError
         If the weights are missing, damaged or of no known architecture.
+    ConfigError
+        If ``device``, ``dtype`` or ``threads`` has no such value here.
     IsaError, MissingDependencyError
-        If ``ZENITH_ISA`` or ``device`` asks for what is not there.
+        If ``ZENITH_ISA`` asks for what this CPU has not, or ``device`` for torch where there is none.
     """
-    weights = load_weights(model)
+    weights = model if isinstance(model, Weights) else load_weights(model)
     kind = Autoencoder if weights.config.kind == "autoencoder" else Denoiser
     return kind(weights, device=device, dtype=dtype, threads=threads)
 
@@ -237,6 +243,39 @@ class Autoencoder(_Pipeline):
         rgb = np.ascontiguousarray(rgb)
         return rgb if tensor is None else tensor_like(rgb.transpose(0, 3, 1, 2), tensor)
 
+    def encode_picture(self, picture: Picture, tile: Tile = "auto") -> LatentFile:
+        """The latents of a `Picture`, with what a file of them says; `zenith_ae.write_latents` writes it.
+
+        Raises
+        ------
+        ImageError
+            If it is no usable picture.
+        ConfigError
+            If the model has no encoder.
+        """
+        z = self.encode(picture, tile)
+        return LatentFile(z, self.name, self.hash, picture.height, picture.width, picture.layout, self.space)
+
+    def decode_picture(self, file: LatentFile, tile: Tile = "auto") -> Picture:
+        """The `Picture` of a latent file that `zenith_ae.read_latents` read; grey where the original was.
+
+        Whether the latents are of this model's space is for the caller to ask: `LatentFile.fits`.
+
+        Raises
+        ------
+        LatentError
+            If it holds several pictures, or its latents do not fit the model or its size.
+        ConfigError
+            If the model has no decoder.
+        """
+        from .images import Picture
+
+        if len(file.latents) != 1:
+            raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
+        layout = "L" if file.mode in ("L", "LA") else "RGB"
+        rgb = self.decode(file.latents, size=(file.height, file.width), tile=tile)
+        return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
+
     def roundtrip(self, image: Any, tile: Tile = "auto") -> Any:
         """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept.
 
@@ -258,8 +297,8 @@ class Autoencoder(_Pipeline):
 class Denoiser(_Pipeline):
     """Removes noise from pictures. Safe to call from several threads.
 
-    The network predicts what to add: clean = clip(image + strength * residual). Grey pictures go
-    through it as three equal channels and come back as their mean; alpha is untouched.
+    The network predicts what to add: clean = clip(image + strength * residual). Grey pictures, also those
+    stored as RGB, go through it as three equal channels and come back as their mean; alpha is untouched.
     """
 
     kind = "denoiser"
@@ -316,8 +355,8 @@ class Denoiser(_Pipeline):
             self.clean(batch.pixels, batch.layout, sigma, tile=tile, passes=passes, **shares)
         )
 
-    def estimate_sigma(self, image: Any) -> NDArray[np.float32]:
-        """The noise of a picture, as the automatic mode sees it.
+    def estimate_sigma(self, image: Any, tile: Tile = "auto") -> NDArray[np.float32]:
+        """The noise of a picture, as the automatic mode sees it; arguments as for a call.
 
         Returns
         -------
@@ -325,7 +364,7 @@ class Denoiser(_Pipeline):
         call takes it. Its mean is the picture's noise level.
         """
         batch = as_batch(image)
-        maps = self.sigma_maps(batch.pixels, batch.layout)
+        maps = self.sigma_maps(batch.pixels, batch.layout, tile)
         return maps[0] if np.ndim(image) < 4 else maps
 
     @cached_property
@@ -391,6 +430,9 @@ class Denoiser(_Pipeline):
                 rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
                 residual = self._residual(rgb, plane, height, width, tile, passes)
                 del rgb, plane  # for a large picture these are hundreds of megabytes
+                for change, picture in zip(residual, colour, strict=True):
+                    if _is_grey(picture):
+                        change[...] = change.mean(axis=2, keepdims=True)
                 if (luma, chroma, grain) != (1, 1, 0):
                     _blend(residual, luma, chroma, grain)
                 _add(out[part, ..., channels], residual, -strength if inverted else strength)
@@ -453,6 +495,11 @@ def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
         rows = wide[:, low[band]]
         out[:, band] = rows + weight[band, None] * (wide[:, high[band]] - rows)
     return out
+
+
+def _is_grey(picture: NDArray) -> bool:
+    """Whether all channels of a picture (H, W, C) are the same."""
+    return all(np.array_equal(picture[..., 0], picture[..., c]) for c in range(1, picture.shape[2]))
 
 
 def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: float) -> None:

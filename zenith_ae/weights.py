@@ -64,7 +64,8 @@ class Weights:
     config : what the tensors belong to.
     tensors : name -> array, exactly the names and shapes of ``config.params()``; kept as C-contiguous
         float32.
-    metadata : free text that travels with the file (licence, training data, ...).
+    metadata : text that travels with the file: ``teacher_hash`` and ``space`` say whose latents the
+        model reads (`space`), all else is free (licence, training data, ...).
 
     Raises
     ------
@@ -169,19 +170,26 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
 
 def _load_folder(folder: Path) -> Weights:
     # Beside a variant (.fp16) the plain file comes first, as in diffusers.
-    found = folder.glob(f"{_DIFFUSERS_FILE}*.safetensors")
-    files = sorted(found, key=lambda file: (file.stem != _DIFFUSERS_FILE, file.name))
+    there = folder.glob(f"{_DIFFUSERS_FILE}*.safetensors")
+    files = sorted(there, key=lambda file: (file.stem != _DIFFUSERS_FILE, file.name))
+    if any(folder.glob(f"{_DIFFUSERS_FILE}*.safetensors.index.json")) and not (
+        files and files[0].stem == _DIFFUSERS_FILE
+    ):
+        raise WeightsError("the weights are in several files (shards); save them in one")
     if not files:
         raise WeightsError(f"no {_DIFFUSERS_FILE}.safetensors in this folder")
     metadata, definition = {}, None
     with contextlib.suppress(FileNotFoundError):
         try:
             config = json.loads((folder / "config.json").read_text("utf-8"))
-            kept = ("scaling_factor", "shift_factor", "space")
+            for option, known in (("act_fn", "relu"), ("upsample_fn", "nearest")):
+                if (found := config.get(option, known)) != known:
+                    raise WeightsError(f"config.json says {option} {found!r}; only {known!r} is known")
+            kept = ("scaling_factor", "shift_factor", "latent_magnitude", "latent_shift", "space")
             metadata = {k: str(config[k]) for k in kept if config.get(k) not in (None, "")}
             definition = config.get("model") if config.get("_class_name") == "AutoencoderZenith" else None
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            if isinstance(error, FileNotFoundError):
+            if isinstance(error, FileNotFoundError | WeightsError):
                 raise
             raise WeightsError(f"config.json is not readable: {error}") from None
     if definition is not None:  # of `zenith_ae.integrations.diffusers`, whose `bn` has nothing learned

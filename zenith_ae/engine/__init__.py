@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from ..errors import ConfigError
 from ..weights import Weights
 from .base import Engine
 
 __all__ = ["DEVICES", "DTYPES", "Engine", "create"]
 
-DEVICES = ("auto", "cpu", "torch", "cuda")
+DEVICES = ("auto", "cpu", "torch", "cuda", "cuda:N", "mps")
 DTYPES = ("auto", "float32", "bf16")
 
 
@@ -24,8 +26,8 @@ def create(
     Parameters
     ----------
     weights : the model.
-    device : "cpu" is the native engine, "torch" and "cuda" run the torch modules on the CPU or a GPU,
-        "auto" is the native engine.
+    device : "auto" and "cpu" are the native engine, "torch" runs the torch modules on the CPU, "cuda",
+        "cuda:N" and "mps" on a GPU.
     dtype : how activations are stored and matrices multiplied: "float32", "bf16" (native engine, on a
         level with instructions for it; sums and outputs stay float32), or "auto": bf16 where the level
         has it, else float32.
@@ -42,19 +44,19 @@ def create(
     MissingDependencyError
         If the device needs torch and it is not installed.
     """
-    if device not in DEVICES:
+    on_torch = re.fullmatch(r"torch|mps|cuda(:\d+)?", device)
+    if not on_torch and device not in ("auto", "cpu"):
         raise ConfigError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
     if dtype not in DTYPES:
         raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
-    if device in ("torch", "cuda"):
+    if on_torch:
         if threads is not None or isa is not None:
             raise ConfigError(f"threads and isa belong to device 'cpu', not {device!r}")
         if dtype == "bf16":
             raise ConfigError(f"dtype bf16 belongs to device 'cpu', not {device!r}")
-        from .torch_engine import TorchEngine, check_device
+        from .torch_engine import TorchEngine
 
-        check_device(device)
-        return TorchEngine(weights, "cuda" if device == "cuda" else "cpu")
+        return TorchEngine(weights, "cpu" if device == "torch" else device)
     from .native import NativeEngine
 
     return NativeEngine(weights, threads, isa, dtype)

@@ -118,18 +118,25 @@ def free_memory(meminfo: Path, root: Path, own: str = "") -> int | None:
     ----------
     meminfo : Linux's /proc/meminfo. Elsewhere half of the machine's memory counts as free.
     root, own : as for `cpu_quota`; memory.max and memory.current, in version 1
-        memory/memory.limit_in_bytes and memory/memory.usage_in_bytes.
+        memory/memory.limit_in_bytes and memory/memory.usage_in_bytes. What is used for files that were
+        read a while ago (memory.stat) counts as free: the kernel gives it up for the asking.
     """
 
     def left(folder: Path) -> int | None:
-        for most, used in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        for most, used, idle in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
             try:
-                return max(int((folder / most).read_text()) - int((folder / used).read_text()), 0)
+                free = int((folder / most).read_text()) - int((folder / used).read_text())
             except (OSError, ValueError):
                 continue
+            try:
+                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                free += int(stat.get(idle, 0))
+            except (OSError, ValueError):
+                pass
+            return max(free, 0)
         return None
 
     try:

@@ -67,8 +67,10 @@ class NativeEngine(Engine):
         products are those of level amx, which emulates its tiles everywhere else.
         """
         super().__init__(weights)
-        if threads is not None and (isinstance(threads, bool) or threads < 1):
-            raise ConfigError(f"threads must be positive, got {threads}")
+        if threads is not None and (
+            isinstance(threads, bool) or not isinstance(threads, int | np.integer) or threads < 1
+        ):
+            raise ConfigError(f"threads must be a positive whole number, got {threads!r}")
         self.isa = current_isa(isa)
         self.threads = min(default_threads() if threads is None else threads, MAX_THREADS)
         if dtype not in ("auto", "float32", "bf16"):

@@ -34,7 +34,13 @@ class TorchEngine(Engine):
     Parameters
     ----------
     weights : the model.
-    device : "cpu" or "cuda". Threads on the CPU are torch's own (``torch.set_num_threads``).
+    device : of torch: "cpu", "cuda", "cuda:1". Threads on the CPU are torch's own
+        (``torch.set_num_threads``).
+
+    Raises
+    ------
+    ConfigError
+        If torch does not have the device.
     """
 
     isa = "torch"
@@ -42,7 +48,10 @@ class TorchEngine(Engine):
 
     def __init__(self, weights: Weights, device: str = "cpu") -> None:
         super().__init__(weights)
-        self._device = torch.device(device)
+        try:
+            self._device = torch.empty(0, device=device).device
+        except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
+            raise ConfigError(f"device {device}: {str(error).splitlines()[0]}") from None
         self.device = f"torch {device}"
         self.threads = torch.get_num_threads()
         self._modules: dict[tuple[str, int], Network] = {}
@@ -106,9 +115,3 @@ class TorchEngine(Engine):
         )
         down, right = rows.hi - rows.lo - x.shape[2], columns.hi - columns.lo - x.shape[3]
         return F.pad(x, (0, right, 0, down), mode="replicate") if down or right else x
-
-
-def check_device(device: str) -> None:
-    """Raise ConfigError where torch does not have the device."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device cuda: torch finds no CUDA GPU")

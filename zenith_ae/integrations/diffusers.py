@@ -11,8 +11,11 @@ the same model.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 from math import log2
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,12 +25,12 @@ from torch import Tensor, nn
 from ..engine import Engine, create
 from ..engine.geometry import multiple
 from ..errors import ConfigError, MissingDependencyError
-from ..models.modules import build_module
+from ..models.modules import Network, build_module
 from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
 
 try:
-    from diffusers import ConfigMixin, ModelMixin
+    from diffusers import AutoencoderTiny, ConfigMixin, ModelMixin
     from diffusers.configuration_utils import register_to_config
     from diffusers.models.autoencoders.autoencoder_tiny import AutoencoderTinyOutput
     from diffusers.models.autoencoders.vae import AutoencoderMixin, DecoderOutput
@@ -40,6 +43,30 @@ except ImportError:
 __all__ = ["AutoencoderZenith"]
 
 TILE = 512  # pixels, the side of a tile with `enable_tiling`
+# What an `AutoencoderTiny`'s config may say of its latents, and where a model is downloaded from.
+_LATENTS = ("scaling_factor", "shift_factor", "latent_magnitude", "latent_shift")
+_HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
+
+
+class Encoded(AutoencoderTinyOutput):
+    """What `AutoencoderZenith.encode` returns: ``latents``, also as the distribution of a large VAE."""
+
+    @property
+    def latent_dist(self) -> Certain:
+        return Certain(self.latents)
+
+
+class Certain:
+    """A distribution of latents that has one value."""
+
+    def __init__(self, latents: Tensor) -> None:
+        self.mean = latents
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        return self.mean
+
+    def mode(self) -> Tensor:
+        return self.mean
 
 
 def _mirrored(x: Tensor, cell: int) -> Tensor:
@@ -71,6 +98,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     space : the latent space, where it is not the model's own (`Weights.space`).
     """
 
+    _supports_gradient_checkpointing = True
+
     @register_to_config
     def __init__(
         self,
@@ -96,7 +125,20 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             self.bn.running_var.fill_(1 - batch_norm_eps)
         self.use_slicing = False
         self.use_tiling = False
-        self._native: tuple[object, Engine] | None = None
+        self._native: dict[str, tuple[object, Engine]] = {}
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:
+        """As of every diffusers model; an `AutoencoderTiny`, in a folder or on a hub, is converted."""
+        hub = {name: options[name] for name in _HUB if name in options}
+        config = cls.load_config(pretrained_model_name_or_path, **hub)
+        if config.get("_class_name") != "AutoencoderTiny":
+            return super().from_pretrained(pretrained_model_name_or_path, **options)
+        tiny = AutoencoderTiny.from_pretrained(pretrained_model_name_or_path, **options)
+        with TemporaryDirectory() as folder:
+            path = Path(folder, Path(pretrained_model_name_or_path).name or "taesd")
+            tiny.save_pretrained(path)
+            return cls.load(path, tiny.dtype)
 
     @classmethod
     def load(
@@ -126,11 +168,12 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         config = weights.config
         if config.kind != "autoencoder":
             raise ConfigError(f"{config.name} is of kind {config.kind}; a pipeline needs an autoencoder")
-        made = cls(
-            config.to_json(),
+        made = cls(  # by keywords: diffusers forgets what came without
+            model=config.to_json(),
             latent_channels=config.latent_channels,
             block_out_channels=(64,) * (int(log2(config.factor)) + 1),
             space="" if weights.space == weights.hash else weights.space,
+            **{name: float(weights.metadata[name]) for name in _LATENTS if name in weights.metadata},
         )
         state = {name: torch.from_numpy(tensor.copy()) for name, tensor in weights.tensors.items()}
         made.load_state_dict(state | {f"bn.{k}": v for k, v in made.bn.state_dict().items()})
@@ -140,17 +183,19 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     # -- AutoencoderTiny's interface ---------------------------------------------------------
 
     @apply_forward_hook
-    def encode(self, x: Tensor, return_dict: bool = True) -> AutoencoderTinyOutput | tuple[Tensor]:
+    def encode(self, x: Tensor, return_dict: bool = True) -> Encoded | tuple[Tensor]:
         """Latents (N, C, H / 8, W / 8) of pictures (N, 3, H, W) in [-1, 1]."""
-        latents = self._run("encoder", x / 2 + 0.5)
-        return AutoencoderTinyOutput(latents=latents) if return_dict else (latents,)
+        exact = x.float() if self._is_native("encoder", x) else x  # the engine takes float32 anyway
+        latents = self._run("encoder", exact / 2 + 0.5).to(x.dtype)
+        return Encoded(latents=latents) if return_dict else (latents,)
 
     @apply_forward_hook
     def decode(
         self, x: Tensor, generator: torch.Generator | None = None, return_dict: bool = True
     ) -> DecoderOutput | tuple[Tensor]:
         """Pictures (N, 3, 8 h, 8 w), about [-1, 1], of latents (N, C, h, w)."""
-        sample = self._run("decoder", x) * 2 - 1
+        exact = x.float() if self._is_native("decoder", x) else x
+        sample = (self._run("decoder", exact) * 2 - 1).to(x.dtype)
         return DecoderOutput(sample=sample) if return_dict else (sample,)
 
     def forward(self, sample: Tensor, return_dict: bool = True) -> DecoderOutput | tuple[Tensor]:
@@ -170,23 +215,32 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     # -- engines -----------------------------------------------------------------------------
 
-    def _run(self, part: str, x: Tensor) -> Tensor:
+    def _is_native(self, part: str, x: Tensor) -> bool:
+        """Whether the native engine computes: on the CPU, without gradients, for the module as we made it.
+
+        Others put hooks on it, which torch calls, compile it, or keep its parameters elsewhere.
+        """
         if part not in self.definition.parts:
             raise ConfigError(f"{self.definition.name} has no {part}; load a model that has one")
+        if x.ndim != 4:
+            raise ValueError(f"{part}: this takes (N, C, H, W), got {tuple(x.shape)}")
         module = self.get_submodule(part)
-        learning = torch.is_grad_enabled() and (
-            x.requires_grad or any(p.requires_grad for p in module.parameters())
-        )
-        if x.device.type != "cpu" or learning or torch.compiler.is_compiling():
-            run = self._torch
-        else:
-            run = self._cpu
+        if x.device.type != "cpu" or torch.compiler.is_compiling() or not isinstance(module, Network):
+            return False
+        if any(m._forward_hooks or m._forward_pre_hooks or hasattr(m, "_hf_hook") for m in module.modules()):
+            return False
+        parameters = list(module.parameters())
+        learning = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in parameters))
+        return not learning and all(p.device.type == "cpu" for p in parameters)
+
+    def _run(self, part: str, x: Tensor) -> Tensor:
+        run = self._cpu if self._is_native(part, x) else self._torch
         factor = self.definition.factor
         height, width = (n * factor if part == "decoder" else -(-n // factor) for n in x.shape[2:])
         x = _mirrored(x, self.definition.whole_tiles[part])
         pieces = x.split(1) if self.use_slicing else (x,)
         y = torch.cat([run(part, piece) for piece in pieces]) if len(pieces) > 1 else run(part, x)
-        return y[:, :, :height, :width]
+        return y if y.shape[2:] == (height, width) else y[:, :, :height, :width].contiguous()
 
     def _torch(self, part: str, x: Tensor) -> Tensor:
         step, (height, width) = multiple(self.definition.parts[part]), x.shape[2:]
@@ -196,26 +250,26 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def _cpu(self, part: str, x: Tensor) -> Tensor:
         values = x.detach().float().permute(0, 2, 3, 1).contiguous().numpy()
-        y = self._engine().run(part, values, tile=TILE if self.use_tiling else "auto")
-        return torch.from_numpy(y).permute(0, 3, 1, 2).to(x.dtype)
+        y = self._engine(part).run(part, values, tile=TILE if self.use_tiling else "auto")
+        return torch.from_numpy(y).permute(0, 3, 1, 2).contiguous()
 
-    def _engine(self) -> Engine:
-        """The native engine of the parameters as they are now."""
-        parameters = dict(self.named_parameters())
+    def _engine(self, part: str) -> Engine:
+        """The native engine of a part with the parameters as they are now."""
+        parameters = {f"{part}.{name}": p for name, p in self.get_submodule(part).named_parameters()}
         # What goes through `.data`, as diffusers' EMAModel does, changes no version, but the sums.
         state = tuple(
             (p.data_ptr(), 0 if p.is_inference() else p._version, *_sums(p.detach()))
             for p in parameters.values()
         )
-        if self._native is None or self._native[0] != state:
+        if part not in self._native or self._native[part][0] != state:
             tensors = {name: p.detach().float().numpy() for name, p in parameters.items()}
-            weights = Weights(self.definition, tensors)
+            alone = replace(self.definition, parts={part: self.definition.parts[part]})
             dtype = "auto" if self.dtype in (torch.float16, torch.bfloat16) else "float32"
-            self._native = (state, create(weights, device="cpu", dtype=dtype))
-        return self._native[1]
+            self._native[part] = (state, create(Weights(alone, tensors), device="cpu", dtype=dtype))
+        return self._native[part][1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_native": None}  # an engine is no data
+        return self.__dict__ | {"_native": {}}  # an engine is no data
 
 
 @cache

@@ -6,7 +6,8 @@ keys ``{layer index}.{parameter}``, the names that `ModelConfig.params` stores.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -177,7 +178,11 @@ class Network(nn.Sequential):
     """The layers in order; Keep and Add carry skips. (N, C, H, W) -> (N, C', H', W').
 
     ``forward(x, start, stop)`` runs only the layers of that slice, which must not cut a skip.
+    With ``gradient_checkpointing``, which diffusers sets, layers are computed again for their gradients.
     """
+
+    gradient_checkpointing = False
+    _gradient_checkpointing_func: Callable[..., Tensor]
 
     def __init__(self, layers: Layers, in_channels: int) -> None:
         for _ in spec.trace(layers, in_channels):  # raises ConfigError where layers do not fit
@@ -192,9 +197,15 @@ class Network(nn.Sequential):
                 kept[layer.name] = x
             elif isinstance(layer, spec.Add):
                 x = x + kept[layer.name]
+            elif self.gradient_checkpointing and torch.is_grad_enabled():
+                x = self._gradient_checkpointing_func(module, x)
             else:
                 x = module(x)
         return x
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """A layer, or a plain sequence of some: those of a slice need not be a network."""
+        return nn.Sequential(*list(self)[index]) if isinstance(index, slice) else super().__getitem__(index)
 
 
 def build_module(layers: Layers, in_channels: int) -> Network:

@@ -514,7 +514,7 @@ class ModelConfig:
     An ``autoencoder`` has the parts ``encoder`` (RGB in [0, 1] -> latents) and ``decoder``
     (latents -> RGB in [0, 1], not clipped). A ``denoiser`` has ``denoiser`` (RGB and a plane of
     noise standard deviation, both in units of [0, 1] -> what to add to the picture) and
-    optionally ``estimator`` (RGB -> standard deviation of the noise at reduced resolution).
+    optionally ``estimator`` (RGB -> standard deviation of the noise at 1/8 of the resolution).
 
     Either part of an autoencoder may be missing (an encoder-only or decoder-only file).
     """
@@ -534,6 +534,8 @@ class ModelConfig:
         for part, layers in self.parts.items():
             if part not in expected:
                 raise ConfigError(f"{self.name}: unknown part {part!r}")
+            if not layers:
+                raise ConfigError(f"{self.name}.{part} has no layers")
             for layer in layers:
                 layer.check_sizes()
             *_, last = trace(layers, self.in_channels(part))
@@ -541,6 +543,12 @@ class ModelConfig:
                 raise ConfigError(
                     f"{self.name}.{part} ends with {last.cout} channels, needs {expected[part]}"
                 )
+        needed = {"denoiser": Fraction(1), "estimator": Fraction(1, 8)}
+        if "encoder" in self.parts:
+            needed["decoder"] = 1 / out_scale(self.parts["encoder"])
+        for part, scale in needed.items():
+            if part in self.parts and (found := out_scale(self.parts[part])) != scale:
+                raise ConfigError(f"{self.name}.{part} makes {found} of its input's size, needs {scale}")
 
     def in_channels(self, part: str) -> int:
         return self.latent_channels if part == "decoder" else self.IN_CHANNELS[part]

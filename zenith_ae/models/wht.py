@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 __all__ = ["hadamard", "native_available", "shrink", "wht_mix", "wht_mix_reference", "wht_mix_separable"]
 
@@ -133,8 +134,9 @@ class _WhtMix(torch.autograd.Function):
         return out.to(x.dtype).permute(0, 3, 1, 2)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, Tensor]:
-        (grad,) = grads
+        grad = grads[0].detach()
         nhwc, gate, threshold = ctx.saved_tensors
         grad_out = grad.permute(0, 2, 3, 1).float().contiguous()
         grad_in = torch.empty_like(nhwc)

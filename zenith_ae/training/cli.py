@@ -399,7 +399,7 @@ def autoencode(
               help="Passes of a denoiser, as in `zenith-ae denoise`.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise.")
 @click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads [default: all].")
+@click.option("--threads", type=click.IntRange(1, 256), help="CPU threads [default: all].")
 @click.option("--pictures", is_flag=True, help="Print each picture's values too.")
 @click.option(
     "--sheet",

@@ -27,12 +27,11 @@ from PIL import Image
 from ..batches import orient, to_rgb
 from ..errors import ImageError
 from ..files import is_result
-from ..images import read_picture, to_8_bits
+from ..images import READABLE_SUFFIXES, read_picture, to_8_bits
 from . import drawings
 
-__all__ = ["SUFFIXES", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "random_crops"]
+__all__ = ["ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "random_crops"]
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 SMALL_ONES = 4  # small drawn pictures for each drawn one: a twentieth of the crops beside 1,400 photographs
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
     """
     path = Path(source)
     if path.is_dir():
-        found = (p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and not is_result(p))
+        found = (p for p in path.rglob("*") if p.suffix.lower() in READABLE_SUFFIXES and not is_result(p))
         files = {p.relative_to(path).as_posix(): p for p in found}
         for name in sorted(files):
             if files[name].is_file():
@@ -77,7 +76,9 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
     elif path.suffix.lower() == ".tar" and path.is_file():
         try:
             with tarfile.open(path, "r:") as tar:
-                members = {m.name: m for m in tar if m.isfile() and Path(m.name).suffix.lower() in SUFFIXES}
+                members = {
+                    m.name: m for m in tar if m.isfile() and Path(m.name).suffix.lower() in READABLE_SUFFIXES
+                }
         except (OSError, tarfile.TarError) as error:
             raise ImageError(f"{path}: not a readable uncompressed tar pack ({error})") from None
         for name in sorted(members):
@@ -147,7 +148,7 @@ class ImagePool(Sequence[np.ndarray]):
                     self.images.append(image)
         if not self.images:
             listed = ", ".join(str(source) for source in sources)
-            why = f"{len(self.skipped)} could not be decoded"
+            why = f"{len(self.skipped)} could not be decoded" if entries else "no file has the ending of one"
             if smallest > 1:
                 why += f" or have a side below {smallest} pixels"
             raise ImageError(f"{listed}: no usable picture ({why})")

@@ -361,7 +361,7 @@ def _separable(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 class Mixture:
     """How often each degradation is drawn, and how strong.
 
-    The first six fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
+    The first seven fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
     or log-uniform where named so. Strengths are in units of [0, 1].
     """
 
@@ -371,11 +371,12 @@ class Mixture:
     salt_and_pepper: float = 0.04
     blur: float = 0.0
     jpeg: float = 0.0
+    clean: float = 0.06  # nothing happens to them: what is not noisy must stay as it is
 
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
-    clipped: float = 0.15  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
+    clipped: float = 0.4  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
     soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do
@@ -388,7 +389,7 @@ class Mixture:
     noiseless: float = 0.5  # share of the blurred pictures with no more noise than rounding makes
     quality: tuple[int, int] = (60, 95)
 
-    KINDS = ("gaussian", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg")
+    KINDS = ("gaussian", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg", "clean")
 
     def __post_init__(self) -> None:
         weights = [getattr(self, kind) for kind in self.KINDS]
@@ -444,6 +445,7 @@ class Mixture:
             "salt_and_pepper": self._salt_and_pepper,
             "blur": self._blur,
             "jpeg": self._jpeg,
+            "clean": lambda clean, _: (clean, np.zeros(clean.shape[:3], np.float32)),
         }
         for k, kind in enumerate(kinds):
             if kind != "gaussian":
@@ -509,7 +511,7 @@ class Mixture:
 MIXTURES = {
     "noise": Mixture(),
     "blur": Mixture(
-        gaussian=0.12, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,
+        gaussian=0.12, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83, clean=0,
         sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255),
     ),
 }  # fmt: skip

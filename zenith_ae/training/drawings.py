@@ -1,4 +1,4 @@
-"""Drawn pictures for training: text, user interfaces, line art, gradients and plain colours.
+"""Drawn pictures for training: text, user interfaces, line art, gradients, plain colours, bitmaps.
 
 People decode these with autoencoders as well as photographs, and photographs hold too few of
 their sharp edges, flat areas and thin strokes for a network to learn them. Everything is drawn
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 __all__ = ["KINDS", "PREFIX", "draw", "draw_small"]
 
@@ -198,4 +198,27 @@ def _plain_colour(rng: Rng) -> Colour:
     return red, green, blue
 
 
-KINDS: tuple[Callable[[Rng], Image.Image], ...] = (text, interface, line_art, gradient, plain)
+def bitmap(rng: Rng) -> Image.Image:
+    """What has few colours and no smooth edges: fax and pixel art, dithered or not, enlarged or not."""
+    height, width = SIZE
+    picture = (text, interface, line_art, gradient)[int(rng.integers(4))](rng)
+    scale = int(rng.choice([1, 1, 2, 3, 4, 8]))
+    if scale > 1:  # dots of so many pixels a side
+        small = -(-width // scale), -(-height // scale)
+        picture = picture.resize(small, Image.Resampling.BOX)
+    dither = Image.Dither.FLOYDSTEINBERG if rng.random() < 0.3 else Image.Dither.NONE
+    if rng.random() < 0.5:
+        ink, paper = _paper_and_ink(rng) if rng.random() < 0.4 else ((0, 0, 0), (255, 255, 255))
+        picture = picture.convert("1", dither=dither).convert("L")
+        picture = ImageOps.colorize(picture, ink, paper)
+    else:
+        colours = int(rng.integers(3, 17))
+        palette = picture.quantize(colours)
+        picture = picture.quantize(colours, palette=palette, dither=dither).convert("RGB")
+    whole = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
+    return whole.crop((0, 0, width, height))
+
+
+KINDS: tuple[Callable[[Rng], Image.Image], ...] = (
+    text, interface, line_art, gradient, plain, bitmap,
+)  # fmt: skip
