@@ -146,22 +146,6 @@ cdef int require_tile(ptrdiff_t T) except -1:
 
 # --- kernels --------------------------------------------------------------------------------
 
-def pack_gemm(weight):
-    """Pack a matrix for `gemm`: (columns, segments, depth) -> (panels, segments * depth, 16).
-
-    Columns are filled up with zeros to a multiple of 16; row k of a panel holds the weights of
-    its 16 columns for input k. bf16 (uint16), of even depth, becomes pairs along the depth,
-    (panels, segments * depth / 2, 16, 2).
-    """
-    columns, segments, depth = weight.shape
-    panels = -(-columns // ZN_BLOCK)
-    padded = np.zeros((panels * ZN_BLOCK, segments * depth), weight.dtype)
-    padded[:columns] = weight.reshape(columns, segments * depth)
-    if weight.dtype == np.uint16:
-        return np.ascontiguousarray(padded.reshape(panels, ZN_BLOCK, -1, 2).swapaxes(1, 2))
-    return np.ascontiguousarray(padded.reshape(panels, ZN_BLOCK, -1).swapaxes(1, 2))
-
-
 cdef int require_inside(array, ptrdiff_t start, ptrdiff_t step, ptrdiff_t pixels, offsets,
                         ptrdiff_t length, str what) except -1:
     """Every [start + offset + p * step, ... + length) for p < pixels lies in the flat array."""
@@ -177,7 +161,7 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     """Matrix product over segments, see ``zn_gemm`` in ``c/zenith.h``.
 
     a, residual and out are flat; segment and block are ``np.intp`` offsets into a and out; b is
-    packed by `pack_gemm`. bias (16 * panels,) and residual may be None. Where a is bf16, out may
+    packed by `zenith_ae.engine.packing.pack`. bias (16 * panels,) and residual may be None. Where a is bf16, out may
     be bf16 or float32. ``tiles`` computes bf16 as the level amx does: emulated, slowly, at others.
     """
     cdef const zn_kernels *kernels = table(isa, a, tiles)

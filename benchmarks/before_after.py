@@ -5,6 +5,7 @@ Left noisy, right what ``zenith-ae denoise examples/cat.png`` makes of it.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from PIL import Image
@@ -15,9 +16,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     with Image.open(ROOT / "examples" / "cat.png") as noisy:
         noisy.load()
-        clean = zenith_ae.load("zenith-denoise")(noisy)
+        clean = zenith_ae.load("zenith-denoise", dtype="float32")(noisy)
         width, height = noisy.size
         gap = 6
         pair = Image.new("RGB", (2 * width + gap, height), "white")

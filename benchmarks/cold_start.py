@@ -1,4 +1,4 @@
-"""Start to finish of the command line: ``python benchmarks/cold_start.py [--isa avx2]``.
+"""Start to finish of the command line: ``python benchmarks/cold_start.py [--isa LEVEL]``.
 
 Runs ``zenith-ae denoise`` as a new process on PNG files of several sizes and prints the median
 time of the whole process, interpreter start included (files in the page cache), beside that of an
@@ -19,12 +19,17 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from zenith_ae import available_isas
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--isa", default="avx2")
+    levels = available_isas()
+    parser.add_argument(
+        "--isa", choices=levels, default="avx2" if "avx2" in levels else levels[-1], help="[default: avx2]"
+    )
     parser.add_argument("--sizes", type=int, nargs="*", default=[256, 512, 1024])
     parser.add_argument("--repeat", type=int, default=7)
     options = parser.parse_args()

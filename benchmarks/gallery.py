@@ -2,11 +2,15 @@
 
 Public-domain pictures that scikit-image carries get noise or blur of known kinds and fixed seeds,
 and go through the shipped models at their defaults: what ``zenith-ae denoise FILE`` does, the noise
-level estimated. All figures are of the whole pictures, and of this run. Needs scikit-image.
+level estimated. All figures are of the whole pictures, and of this run, in float32, so that they are the
+same on every machine but for the last digit. Needs scikit-image.
 """
 
 from __future__ import annotations
 
+import argparse
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,40 +90,50 @@ CREDITS = (
 
 
 def main() -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for old in FOLDER.glob("*.webp"):
-        old.unlink()
-    denoiser, deblurrer = zenith_ae.load("zenith-denoise"), zenith_ae.load("zenith-deblur")
-    loaded = [zenith_ae.load(name) for name in available_weights()]
-    autoencoders = [model for model in loaded if isinstance(model, zenith_ae.Autoencoder)]
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        text = render(Path(made))
+        files = sorted(Path(made).iterdir())
+        size = sum(file.stat().st_size for file in files)
+        if size > BYTES:
+            raise SystemExit(f"{size / 1e6:.2f} MB of pictures: lower the quality or the number")
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        shutil.copytree(made, FOLDER)
+    (DOCS / "gallery.md").write_text(text, "utf-8")
+    print(f"{len(files)} pictures, {size / 1e6:.2f} MB")
+
+
+def render(folder: Path) -> str:
+    """Write the pictures into ``folder``; the text of the page."""
+    loaded = {name: zenith_ae.load(name, dtype="float32") for name in available_weights()}
+    denoiser, deblurrer = loaded["zenith-denoise"], loaded["zenith-deblur"]
+    autoencoders = [model for model in loaded.values() if isinstance(model, zenith_ae.Autoencoder)]
     used = ", ".join(f"{model.name} ({model.hash})" for model in (denoiser, deblurrer, *autoencoders))
     text = [
         "# Gallery",
         f"<!-- Written by benchmarks/gallery.py; do not edit. Weights: {used} -->",
         "Crops at 200 %. PSNR in dB of the whole picture against the original, at most 512 x 512 of it. "
-        "All levels are estimated by the model, nothing is set by hand.",
+        "All levels are estimated by the model, nothing is set by hand; computed in float32.",
         "## Denoising",
         "Each row: noisy, denoised, original.",
     ]
     for number, scene in enumerate(SCENES, 1):
-        text += restored(scene, number, "", ("noisy", "denoised"), denoiser)
+        text += restored(folder, scene, number, "", ("noisy", "denoised"), denoiser)
     text += ["## Sharpening", "Each row: soft, what `zenith-ae deblur` makes of it, original."]
     for number, scene in enumerate(SOFT, 1):
-        text += restored(scene, number, "soft-", ("soft", "sharpened"), deblurrer)
+        text += restored(folder, scene, number, "soft-", ("soft", "sharpened"), deblurrer)
     names = "; ".join(f"{model.name}, its error four times as strong" for model in autoencoders)
     text += ["## Round trips", f"Encoded to latents and decoded. Each row: original; {names} (grey is none)."]
     for name, y, x in CLEAN:
-        text += round_trip(name, y, x, autoencoders)
+        text += round_trip(folder, name, y, x, autoencoders)
     text.append(f"{CREDITS} The noise and the blur are made here ([the script](../benchmarks/gallery.py)).")
-    (DOCS / "gallery.md").write_text("\n\n".join(text) + "\n", "utf-8")
-    size = sum(file.stat().st_size for file in FOLDER.glob("*.webp"))
-    print(f"{len(list(FOLDER.glob('*.webp')))} pictures, {size / 1e6:.2f} MB")
-    if size > BYTES:
-        raise SystemExit(f"more than {BYTES / 1e6:.1f} MB: lower the quality or the number")
+    return "\n\n".join(text) + "\n"
 
 
 def restored(
-    scene: Scene, number: int, prefix: str, words: tuple[str, str], model: zenith_ae.Denoiser
+    folder: Path, scene: Scene, number: int, prefix: str, words: tuple[str, str], model: zenith_ae.Denoiser
 ) -> list[str]:
     clean, (y, x) = original(scene.name, scene.y, scene.x)
     planes = clean[None].astype(np.float32) / 255
@@ -128,7 +142,7 @@ def restored(
     level = float(model.estimate_sigma(noisy).mean())
     result = model(noisy)
     file = f"{prefix}{number:02}-{scene.name}.webp"
-    save(file, [crop(picture, y, x, SIDE) for picture in (noisy, result, clean)])
+    save(folder / file, [crop(picture, y, x, SIDE) for picture in (noisy, result, clean)])
     before, after = psnr(noisy, clean), psnr(result, clean)
     similar = f"(SSIM {ssim(noisy, clean):.3f}, {ssim(result, clean):.3f})"
     alt = f"{scene.name}: {words[0]}, {words[1]}, original"
@@ -139,7 +153,7 @@ def restored(
     ]
 
 
-def round_trip(name: str, y: int, x: int, models: list[zenith_ae.Autoencoder]) -> list[str]:
+def round_trip(folder: Path, name: str, y: int, x: int, models: list[zenith_ae.Autoencoder]) -> list[str]:
     clean, (y, x) = original(name, y, x)
     side = SIDE * 3 // 4
     shown, words = [crop(clean, y, x, side)], []
@@ -149,7 +163,7 @@ def round_trip(name: str, y: int, x: int, models: list[zenith_ae.Autoencoder]) -
         shown += [crop(result, y, x, side), crop(error, y, x, side)]
         words.append(f"{model.name} **{psnr(result, clean):.2f} dB** (SSIM {ssim(result, clean):.3f})")
     file = f"roundtrip-{name}.webp"
-    save(file, shown)
+    save(folder / file, shown)
     alt = f"{name}: original, round trips and their errors"
     return [f"![{alt}](images/gallery/{file})", f"*{name}*: {', '.join(words)}."]
 
@@ -168,12 +182,12 @@ def crop(picture: np.ndarray, y: int, x: int, side: int) -> Image.Image:
     return piece.resize((2 * side, 2 * side), Image.Resampling.NEAREST)
 
 
-def save(file: str, pieces: list[Image.Image]) -> None:
+def save(file: Path, pieces: list[Image.Image]) -> None:
     width, height = pieces[0].size
     row = Image.new("RGB", (len(pieces) * (width + GAP) - GAP, height), "white")
     for i, piece in enumerate(pieces):
         row.paste(piece, (i * (width + GAP), 0))
-    row.save(FOLDER / file, quality=86, method=6)
+    row.save(file, quality=86, method=6)
 
 
 if __name__ == "__main__":

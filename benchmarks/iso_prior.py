@@ -8,6 +8,7 @@ help. The last line is the rank correlation of ISO value and noise over the crop
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import tarfile
@@ -20,6 +21,7 @@ from PIL import Image
 import zenith_ae
 
 SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[2] / "shared"))
+POLYU = SHARED / "data" / "eval_polyu100.tar"
 
 
 def ranks(values: list[float]) -> np.ndarray:
@@ -29,9 +31,14 @@ def ranks(values: list[float]) -> np.ndarray:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    if not POLYU.exists():
+        raise SystemExit(f"{POLYU} is not there (set ZENITH_SHARED)")
     model = zenith_ae.load("zenith-denoise")
     found = defaultdict(list)
-    with tarfile.open(SHARED / "data" / "eval_polyu100.tar") as archive:
+    with tarfile.open(POLYU) as archive:
         pictures = {
             Path(entry.name).name: np.asarray(Image.open(io.BytesIO(archive.extractfile(entry).read())))
             for entry in archive if entry.isfile()

@@ -5,6 +5,7 @@ With ``--check`` nothing is written and the exit code says whether the page is u
 
 from __future__ import annotations
 
+import argparse
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -58,10 +59,13 @@ def tables() -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if out of date")
+    options = parser.parse_args()
     page = PAGE.read_text()
     head, rest = page.split(BEGIN)
     fresh = f"{head}{BEGIN}\n\n{tables()}\n{END}{rest.split(END)[1]}"
-    if "--check" in sys.argv:
+    if options.check:
         sys.exit(
             0 if fresh == page else "docs/models.md is out of date: run python benchmarks/layer_tables.py"
         )

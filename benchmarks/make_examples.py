@@ -8,6 +8,7 @@ comparison. Needs scikit-image.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,9 @@ FOLDER = Path(__file__).parents[1] / "examples"
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     FOLDER.mkdir(exist_ok=True)
     cat = data.chelsea()[None].astype(np.float32) / 255
     noisy, _ = degradations.poisson_gaussian(

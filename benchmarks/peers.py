@@ -233,7 +233,6 @@ class Child:
             self.time("models", size, found | self.own(weights, size, "zenith-ae"), model=name)
 
     def denoise(self) -> None:
-        import cv2
         import numpy as np
         from contenders import ffdnet, own_dtypes, part_inputs, pipeline
 
@@ -246,10 +245,15 @@ class Child:
         found = {f"FFDNet, {k}": {"denoise": v["denoiser"]}
                  for k, v in self.peers({"denoiser": ffdnet()}, x, size).items()}  # fmt: skip
         self.options.compile_sizes = compile_sizes
-        cv2.setNumThreads(self.options.threads)
-        found["OpenCV fastNlMeansDenoisingColored"] = {
-            "denoise": lambda: cv2.fastNlMeansDenoisingColored(picture, None, 10, 10, 7, 21)
-        }
+        try:
+            import cv2
+
+            cv2.setNumThreads(self.options.threads)
+            found["OpenCV fastNlMeansDenoisingColored"] = {
+                "denoise": lambda: cv2.fastNlMeansDenoisingColored(picture, None, 10, 10, 7, 21)
+            }
+        except ImportError:
+            self.left_out["OpenCV fastNlMeansDenoisingColored"] = "not installed"
         for name in (DENOISE, FAST):
             weights = model(name)
             for dtype in own_dtypes(weights):

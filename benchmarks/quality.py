@@ -42,6 +42,8 @@ def main() -> None:
     missing = [path for path in (CBSD68, POLYU, TEACHER) if not path.exists()]
     for path in missing:
         print(f"left out: {path} is not there (set ZENITH_SHARED)", file=sys.stderr)
+    if CBSD68 in missing and POLYU in missing:
+        raise SystemExit("nothing to measure with")
 
     results: dict[str, dict[str, Any]] = {}
 

@@ -327,7 +327,7 @@ def test_bands_change_no_bit_and_save_memory(name: str, dtype: str, monkeypatch)
             arguments = inputs(config, part, height, width, "float32")
             results, memory = [], []
             for pixels in (1 << 30, 1, 500, 1200):
-                monkeypatch.setattr(program, "BAND_PIXELS", pixels)
+                monkeypatch.setattr(program, "CHAIN_BAND_PIXELS", pixels)
                 for threads in (1, 3):
                     native = native_engine(weights, dtype, threads)
                     results.append(native.run(part, **arguments, tile=0))
@@ -443,11 +443,11 @@ def test_tiles_cover_the_output_once_and_stay_inside(architecture: str, size: in
     for part, layers in config.parts.items():
         (stage,) = geometry.split(part, layers, config.in_channels(part))
         step = geometry.multiple(layers)
-        padded, wanted = -(-size // step) * step, geometry.output_size(layers, size)
-        side = geometry.tile_side(layers, pixels, Fraction(1))
+        padded, wanted = -(-size // step) * step, stage.output_size(size)
+        side = geometry.tile_side(stage, pixels, Fraction(1))
         assert side >= pixels and side % stage.alignment == 0
         position = 0
-        for span in geometry.spans(layers, padded, wanted, side):
+        for span in geometry.spans(stage, padded, wanted, side):
             assert span.start == position < span.stop
             assert 0 <= span.lo < span.hi <= padded and span.lo % stage.alignment == 0
             assert span.skip == span.start - span.lo * out_scale(layers) >= 0

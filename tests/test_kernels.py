@@ -105,7 +105,7 @@ def run_gemm(
     isa, a, start, a_pixel, segment, w, bias, residual, block, out_pixel, out, pixels, relu, tiles=False
 ):
     _ops.gemm(
-        a, start, a_pixel, np.asarray(segment, np.intp), w.shape[2], _ops.pack_gemm(w), bias,
+        a, start, a_pixel, np.asarray(segment, np.intp), w.shape[2], packing.pack(w), bias,
         None if residual is None else residual.ravel(), 0 if residual is None else residual.shape[1],
         out, out_pixel, np.asarray(block, np.intp), pixels, relu, isa=isa, tiles=tiles,
     )  # fmt: skip
@@ -898,7 +898,7 @@ def test_tiles_fuse_a_product_that_is_too_large_for_float32(isa):
 def test_bf16_gemm_refuses_an_odd_depth_and_mixed_types():
     a, w = np.zeros(64, np.uint16), np.zeros((16, 1, 8), np.uint16)
     with pytest.raises(ValueError, match="even depth"):
-        _ops.gemm(a, 0, 8, np.zeros(1, np.intp), 7, _ops.pack_gemm(w), None, None, 0,
+        _ops.gemm(a, 0, 8, np.zeros(1, np.intp), 7, packing.pack(w), None, None, 0,
                   np.zeros(16, np.float32), 16, np.zeros(1, np.intp), 1)  # fmt: skip
     with pytest.raises(TypeError, match="uint16"):
         run_gemm("generic", a, 0, 8, [0], w.astype(np.float32), None, None, [0], 16, a, 1, False)

@@ -81,7 +81,7 @@ def stress(isa: str, dtype: str, *, threads: int = 4, shapes: int = 24, tiles: b
     tiles : compute bf16 as the level amx does, emulated at others; for tests.
     """
     from ._kernels import _ops
-    from .engine.packing import from_bf16, to_bf16
+    from .engine.packing import from_bf16, pack, to_bf16
 
     rng = np.random.default_rng(5)
     guard = np.float32(-12345)
@@ -94,7 +94,7 @@ def stress(isa: str, dtype: str, *, threads: int = 4, shapes: int = 24, tiles: b
         bias = rng.standard_normal(16 * panels).astype(np.float32)
         if dtype == "bf16":
             a, w = to_bf16(a), to_bf16(w)
-        products.append((a, w, _ops.pack_gemm(w), bias))
+        products.append((a, w, pack(w), bias))
 
     def run(index: int) -> NDArray[np.float32]:
         a, _, packed, bias = products[index]

@@ -80,14 +80,14 @@ typedef struct zn_kernels {
      * consecutive rows (NULL outside the picture); columns outside [0, width) count as zero.
      * out[p, c] = act(sum_{ij} weight[(i * 3 + j) * channels + c] * in + bias[c] + add[p, c])
      * bias and add may be NULL; out may be add. channels is a multiple of 16, pixels are
-     * `channels` floats apart in every array. */
+     * `channels` values apart in every array. */
     void (*depthwise)(const void *above, const void *row, const void *below,
                       const float *weight, const float *bias, const void *add, void *out,
                       int width, int channels, int relu);
 
     /* Walsh-Hadamard mixing of one row of T x T tiles (T = 4, 8, 16), each channel by itself:
      *   out = WHT(shrink(gate * WHT(in), threshold)) / T^2
-     * in and out: `rows` <= T rows of `width` pixels, in_row and out_row floats apart; what
+     * in and out: `rows` <= T rows of `width` pixels, in_row and out_row values apart; what
      * lies outside counts as zero and is not stored. gate and threshold: [T * T][channels] with
      * gate already divided by T^2 and so threshold; threshold may be NULL; in may be out. */
     void (*wht_tiles)(const void *in, ptrdiff_t in_row, void *out, ptrdiff_t out_row,

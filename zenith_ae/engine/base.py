@@ -173,12 +173,12 @@ class Engine(abc.ABC):
             if stages[0] is not whole and stage.tiled:
                 if tile == "auto":
                     side = geometry.choose_tiles(
-                        stage.layers, padded, wanted, self.budget,
+                        stage, padded, wanted, self.budget,
                         partial(self._working_bytes, stage),
                     )  # fmt: skip
                 else:
-                    side = (geometry.tile_side(stage.layers, tile, picture / scale),) * 2
-            for region in geometry.regions(stage.layers, padded, wanted, side):
+                    side = (geometry.tile_side(stage, tile, picture / scale),) * 2
+            for region in geometry.regions(stage, padded, wanted, side):
                 rows, columns = region.rows, region.columns
                 self._run_region(
                     stage, source, plane if stage is stages[0] else None, region,

@@ -19,7 +19,7 @@ from .program import LINE, Activation, Pool, Program, Step, chain, place
 __all__ = ["compile_layers"]
 
 #: Pixels that a band of a Zenith block has at least, so that a product is worth its panels.
-BAND_PIXELS = 128
+LEAST_BAND_PIXELS = 128
 #: Tiles of a strip of Winograd's: a multiple of the unit, which suits the micro-kernels, and as many as
 #: have their transformed values and sums within so many bytes, a part of L2.
 WINOGRAD_UNIT = 14
@@ -373,5 +373,5 @@ class _Lowering:
     def band(self, layer: spec.ZenithBlock, x: Activation) -> int:
         """Rows that a Zenith block works on at a time: whole tiles, and no fewer pixels than pay."""
         unit = layer.tile or 1
-        rows = unit * -(-BAND_PIXELS // (unit * x.width))
+        rows = unit * -(-LEAST_BAND_PIXELS // (unit * x.width))
         return min(rows, -(-x.height // unit) * unit)

@@ -21,7 +21,6 @@ __all__ = [
     "Stage",
     "choose_tiles",
     "multiple",
-    "output_size",
     "regions",
     "split",
     "tile_side",
@@ -72,11 +71,6 @@ def multiple(layers: Layers) -> int:
     return result
 
 
-def output_size(layers: Layers, size: int) -> int:
-    """Output rows for ``size`` input rows: the padding is cropped off as far as whole pixels allow."""
-    return ceil(size * spec.out_scale(layers))
-
-
 @dataclass(frozen=True)
 class Stage:
     """A run of layers that is computed tile by tile, or (``tiled`` False) only in one piece."""
@@ -107,7 +101,7 @@ class Stage:
         return spec.out_scale(self.layers)
 
     def output_size(self, size: int) -> int:
-        """`output_size` of its layers."""
+        """Output rows for ``size`` input rows: the padding is cropped off as far as whole pixels allow."""
         return ceil(size * self.scale)
 
 
@@ -153,22 +147,22 @@ class Region:
     columns: Span
 
 
-def spans(layers: Layers, padded: int, wanted: int, step: int) -> list[Span]:
+def spans(stage: Stage, padded: int, wanted: int, step: int) -> list[Span]:
     """Cut one axis into tiles of ``step`` input rows (a multiple of the alignment, or >= padded)."""
     if step >= padded:
         return [Span(0, padded, 0, wanted, 0)]
-    scale, align = spec.out_scale(layers), alignment(layers)
+    scale, align = stage.scale, stage.alignment
     result = []
     for a in range(0, padded, step):
         start, stop = int(a * scale), min(int((a + step) * scale), wanted)
-        lo, hi = required_input(layers, start, stop)
+        lo, hi = required_input(stage.layers, start, stop)
         lo, hi = max(lo // align * align, 0), min(-(-hi // align) * align, padded)
         result.append(Span(lo, hi, start, stop, start - int(lo * scale)))
     return result
 
 
 def regions(
-    layers: Layers, padded: tuple[int, int], wanted: tuple[int, int], tile: tuple[int, int]
+    stage: Stage, padded: tuple[int, int], wanted: tuple[int, int], tile: tuple[int, int]
 ) -> Iterator[Region]:
     """All tiles of a picture, row by row.
 
@@ -178,13 +172,13 @@ def regions(
     wanted : height and width of the output.
     tile : height and width of a tile in input pixels without its surroundings.
     """
-    columns = spans(layers, padded[1], wanted[1], tile[1])
-    for rows in spans(layers, padded[0], wanted[0], tile[0]):
+    columns = spans(stage, padded[1], wanted[1], tile[1])
+    for rows in spans(stage, padded[0], wanted[0], tile[0]):
         for span in columns:
             yield Region(rows, span)
 
 
-def tile_side(layers: Layers, pixels: int, density: Fraction) -> int:
+def tile_side(stage: Stage, pixels: int, density: Fraction) -> int:
     """The side of a tile in input units, rounded up to the alignment.
 
     Parameters
@@ -192,12 +186,12 @@ def tile_side(layers: Layers, pixels: int, density: Fraction) -> int:
     pixels : its side in pixels of the picture, at least 1.
     density : pixels of the picture per input unit along one axis.
     """
-    align = alignment(layers)
+    align = stage.alignment
     return -(-ceil(pixels / density) // align) * align
 
 
 def choose_tiles(
-    layers: Layers,
+    stage: Stage,
     padded: tuple[int, int],
     wanted: tuple[int, int],
     budget: int,
@@ -210,7 +204,7 @@ def choose_tiles(
     """
     if working_bytes(*padded) <= budget:
         return padded
-    align = alignment(layers)
+    align = stage.alignment
 
     def candidates(size: int) -> list[tuple[int, int, int]]:
         """Tile sizes with the largest and the total input of their spans."""
@@ -218,7 +212,7 @@ def choose_tiles(
         for count in range(1, -(-size // align) + 1):
             step = -(-size // count // align) * align or align
             if step not in found:
-                lengths = [s.hi - s.lo for s in spans(layers, size, output_size(layers, size), step)]
+                lengths = [s.hi - s.lo for s in spans(stage, size, stage.output_size(size), step)]
                 found[step] = (step, max(lengths), sum(lengths))
         return list(found.values())
 

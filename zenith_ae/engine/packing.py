@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "BLOCK", "Packer", "by_pixel", "dense", "from_bf16", "pack", "pack_pairs", "pad16", "phase", "phases",
+    "BLOCK", "Packer", "by_pixel", "dense", "from_bf16", "pack", "pad16", "phase", "phases",
     "planes", "round_over_taps", "shuffled", "to_bf16", "vector", "winograd",
 ]  # fmt: skip
 
@@ -54,8 +54,8 @@ class Packer:
         return depth + depth % 2 if self.bf16 else depth
 
     def pack(self, matrix: Array) -> NDArray[Any]:
-        """(columns, taps, depth) as `pack` or `pack_pairs` orders it."""
-        return pack_pairs(matrix) if self.bf16 else pack(matrix)
+        """(columns, taps, depth) as `pack` orders it, in the precision of the matrices."""
+        return pack(to_bf16(matrix) if self.bf16 else matrix)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._packed:
@@ -78,14 +78,20 @@ def vector(values: Array | None, size: int) -> Array:
     return out
 
 
-def pack(matrix: Array) -> Array:
-    """(columns, taps, depth) -> (panels, taps * depth, 16), columns filled up with zeros."""
-    columns = len(matrix)
-    flat = np.zeros((pad16(columns), matrix[0].size), np.float32)
-    flat[:columns] = matrix.reshape(columns, -1)
-    out = aligned((len(flat) // BLOCK, flat.shape[1], BLOCK))
-    out[...] = flat.reshape(-1, BLOCK, flat.shape[1]).swapaxes(1, 2)
-    return out
+def pack(matrix: NDArray[Any]) -> NDArray[Any]:
+    """Matrices for `_ops.gemm`: (columns, taps, depth) -> (panels, taps * depth, 16).
+
+    Columns are filled up with zeros to whole panels of 16; row k of a panel holds the weights of its
+    columns for input k. bf16 (uint16), whose depth is even, becomes pairs: (panels, taps * depth / 2, 16, 2).
+    """
+    width = 2 if matrix.dtype == np.uint16 else 1
+    columns, rows = len(matrix), matrix[0].size
+    flat = np.zeros((pad16(columns), rows), matrix.dtype)
+    flat[:columns] = matrix.reshape(columns, rows)
+    panels = flat.reshape(-1, BLOCK, rows // width, width).swapaxes(1, 2)
+    out = aligned((len(panels), rows // width, BLOCK)).view(matrix.dtype).reshape(panels.shape)
+    out[...] = panels
+    return out if width == 2 else out[..., 0]
 
 
 def to_bf16(values: Array) -> NDArray[np.uint16]:
@@ -112,17 +118,6 @@ def round_over_taps(matrix: Array) -> Array:
         used = matrix[:, tap] != 0
         out[:, tap] = np.where(used, rounded, 0)
         error = np.where(used, wanted - rounded, error)
-    return out
-
-
-def pack_pairs(matrix: Array) -> NDArray[np.uint16]:
-    """(columns, taps, depth) -> (panels, taps * depth / 2, 16, 2) of bf16; depth must be even."""
-    columns = len(matrix)
-    flat = np.zeros((pad16(columns), matrix[0].size), np.uint16)
-    flat[:columns] = to_bf16(matrix).reshape(columns, -1)
-    out = aligned((len(flat) // BLOCK, flat.shape[1] // 2, BLOCK)).view(np.uint16)
-    out = out.reshape(*out.shape[:2], BLOCK, 2)
-    out[...] = flat.reshape(-1, BLOCK, flat.shape[1] // 2, 2).swapaxes(1, 2)
     return out
 
 

@@ -14,7 +14,7 @@ __all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step"
 
 LINE = 64  # bytes of a cache line
 #: Pixels of a band of a chain: enough work for many threads between two barriers.
-BAND_PIXELS = 16384
+CHAIN_BAND_PIXELS = 16384
 WINOGRAD_ROWS = 4  # of a tile; the rows of bands and rings are whole ones
 
 
@@ -204,7 +204,7 @@ def chain(steps: list[Step]) -> None:
 def make_chain(run: list[Step], between: list[Activation], height: int) -> None:
     """``between`` are the activations that only the steps of the run use; ``height`` is the largest."""
     width = max((a.width for a in between), default=1)
-    band = 8 * max(BAND_PIXELS // (8 * width), 1)
+    band = 8 * max(CHAIN_BAND_PIXELS // (8 * width), 1)
     bands = -(-height // band)
     for step in reversed(run):
         need = 0

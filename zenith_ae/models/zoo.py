@@ -228,7 +228,7 @@ def zenith_denoise_fast(name: str, latent_channels: int = 0) -> ModelConfig:
 
 
 def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
-    """Plain strided-convolution autoencoder with about the parameters of zenith-denoise."""
+    """A denoiser of plain strided convolutions with about the parameters of zenith-denoise."""
     denoiser: Layers = (
         Conv(4, 60), Relu(),
         Conv(60, 102, stride=2), Relu(), Conv(102, 102), Relu(),
@@ -238,7 +238,7 @@ def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
         Conv(60, 3),
     )  # fmt: skip
     return ModelConfig(
-        name, "denoiser", {"denoiser": denoiser}, 0, "Plain strided-convolution autoencoder, for comparisons"
+        name, "denoiser", {"denoiser": denoiser}, 0, "Plain strided convolutions, for comparisons"
     )
 
 
