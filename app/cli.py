@@ -58,11 +58,11 @@ class LazyGroup(click.Group):
         "completion": "zenith_ae.app.tools",
         "convert": "zenith_ae.app.tools",
         "doctor": "zenith_ae.app.doctor",
-        "evaluate": "zenith_ae.training.cli",
+        "evaluate": "zenith_ae.app.train",
         "info": "zenith_ae.app.describe",
         "models": "zenith_ae.app.describe",
         "serve": "zenith_ae.app.tools",
-        "train": "zenith_ae.training.cli",
+        "train": "zenith_ae.app.train",
         "ui": "zenith_ae.app.web",
     }
 

@@ -913,8 +913,8 @@ def test_a_share_that_is_no_number_is_wrong_usage(here, dn, option, capsys):
 
 def test_every_command_with_passes_has_those_of_the_library():
     from zenith_ae.app import cli
+    from zenith_ae.app.train import evaluate
     from zenith_ae.pipelines import PASSES
-    from zenith_ae.training.cli import evaluate
 
     for command in (cli.denoise, cli.deblur, cli.watch, evaluate):
         (option,) = (p for p in command.params if p.name == "passes")

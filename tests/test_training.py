@@ -19,6 +19,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
+from zenith_ae.app.train import train as command  # noqa: E402
 from zenith_ae.errors import ConfigError, ImageError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
 from zenith_ae.models.modules import frozen_module  # noqa: E402
@@ -32,7 +33,6 @@ from zenith_ae.models.spec import (  # noqa: E402
     ZenithBlock,
 )
 from zenith_ae.training import autoencode, distill, graft, restore, trainer  # noqa: E402
-from zenith_ae.training.cli import train as command  # noqa: E402
 from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402

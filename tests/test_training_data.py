@@ -481,9 +481,18 @@ def test_mixture_draws_in_the_asked_proportions_and_repeats_with_the_seed() -> N
         Mixture(gaussian=-1)
 
 
+def test_clean_pictures_stay_as_they_are() -> None:
+    batch = textured(8 * 32, 32).reshape(8, 32, 32, 3)
+    only = {kind: float(kind == "clean") for kind in Mixture.KINDS}
+    degraded, clean, sigma, white = Mixture(**only, grey=0).sample(batch, rng())
+    np.testing.assert_array_equal(degraded, clean)
+    np.testing.assert_array_equal(np.rint(clean * 255), batch)
+    assert not sigma.any() and not white.any()
+
+
 def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
     batch = np.full((400, 16, 16, 3), 128, np.uint8)
-    only = Mixture(gaussian=1, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, varying=0)
+    only = Mixture(gaussian=1, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, clean=0, varying=0)
     sigma = only.sample(batch, rng())[2]
     assert np.ptp(sigma, axis=(1, 2)).max() == 0
     levels = sigma[:, 0, 0] * 255
@@ -491,7 +500,14 @@ def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
     assert levels.min() < 2
     assert 53 < levels.max() <= 55
     stored = Mixture(
-        gaussian=1, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, clipped=1, sigma=(0.2, 0.2)
+        gaussian=1,
+        camera=0,
+        poisson_gaussian=0,
+        salt_and_pepper=0,
+        blur=0,
+        clean=0,
+        clipped=1,
+        sigma=(0.2, 0.2),
     ).sample(batch[:4], rng())[0]
     np.testing.assert_allclose(stored * 255, np.round(stored * 255), atol=1e-3)
     assert stored.min() == 0
@@ -795,13 +811,14 @@ def test_plot_is_a_png_and_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
 
 
 def test_drawn_pictures_repeat_differ_and_are_crisp() -> None:
-    pictures = [drawings.draw(i) for i in range(10)]
+    kinds = len(drawings.KINDS)
+    pictures = [drawings.draw(i) for i in range(2 * kinds)]
     for i, picture in enumerate(pictures):
         assert picture.shape == (*drawings.SIZE, 3)
         assert picture.dtype == np.uint8
         np.testing.assert_array_equal(picture, drawings.draw(i))
-        assert np.ptp(picture) > 50 or i % 5 == 4
-    assert not np.array_equal(pictures[0], pictures[5])
+        assert np.ptp(picture) > 50 or i % kinds == 4
+    assert not np.array_equal(pictures[0], pictures[kinds])
     assert not np.array_equal(pictures[0], drawings.draw(0, seed=1))
     page = pictures[0].astype(int).mean(axis=2)
     steps = np.abs(np.diff(page, axis=1))
@@ -810,9 +827,12 @@ def test_drawn_pictures_repeat_differ_and_are_crisp() -> None:
     flow = np.abs(np.diff(pictures[3].astype(int), axis=0)).max(axis=2)
     assert (flow <= 2).mean() > 0.9  # a gradient changes everywhere, and little
     assert (flow > 0).mean() > 0.1
-    colours = [np.unique(drawings.draw(i).reshape(-1, 3), axis=0) for i in range(4, 204, 5)]
+    colours = [np.unique(drawings.draw(i).reshape(-1, 3), axis=0) for i in range(4, 244, kinds)]
     assert {len(found) for found in colours} == {1, 2, 3, 4}
     assert (np.ptp(np.concatenate(colours), axis=1) == 255).sum() > 10  # vivid ones
+    bitmaps = [drawings.draw(i).reshape(-1, 3) for i in range(5, 125, kinds)]
+    counts = [len(np.unique(bitmap, axis=0)) for bitmap in bitmaps]
+    assert max(counts) <= 16 and 2 in counts and max(counts) > 2
 
 
 def test_small_drawn_pictures_are_plain_or_flow() -> None:

@@ -365,13 +365,13 @@ class Mixture:
     or log-uniform where named so. Strengths are in units of [0, 1].
     """
 
-    gaussian: float = 0.69
-    camera: float = 0.22
+    gaussian: float = 0.65
+    camera: float = 0.21
     poisson_gaussian: float = 0.05
     salt_and_pepper: float = 0.04
     blur: float = 0.0
     jpeg: float = 0.0
-    clean: float = 0.06  # nothing happens to them: what is not noisy must stay as it is
+    clean: float = 0.05  # nothing happens to them: what is not noisy must stay as it is
 
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)

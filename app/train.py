@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from ..app.session import Number
-from ..models import zoo
+from zenith_ae.models import zoo
+
+from .session import Number
 
 __all__ = ["evaluate", "train"]
 
@@ -101,7 +102,7 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
     try:
         import torch
 
-        from .trainer import TrainConfig, choose_gpu
+        from zenith_ae.training.trainer import TrainConfig, choose_gpu
     except ImportError as error:
         raise click.ClickException(
             f"training needs {error.name}: install the extra with  pip install 'zenith-ae[train]'"
@@ -141,7 +142,7 @@ def _finish(weights: Path) -> None:
     if os.environ.get("RANK", "0") != "0":  # one of several processes: the first one reports
         return
     click.echo(str(weights))
-    from .plot import plot_log
+    from zenith_ae.training.plot import plot_log
 
     try:
         plot_log(weights.parent / "log.jsonl", weights.parent / "log.png")
@@ -177,8 +178,8 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
     config = _config(8, options)
-    from .degradations import MIXTURES
-    from .restore import train_restoration
+    from zenith_ae.training.degradations import MIXTURES
+    from zenith_ae.training.restore import train_restoration
 
     path = train_restoration(
         zoo.build(model, name=name), list(options["data"]), config, MIXTURES[task],
@@ -240,8 +241,8 @@ def distill(
           --model zenith-taesd-lite --data photos/ --minutes 60 -o runs/lite
     """
     config = _config(16, options)
-    from ..weights import load_weights
-    from .distill import train_distillation
+    from zenith_ae.training.distill import train_distillation
+    from zenith_ae.weights import load_weights
 
     channels = load_weights(teacher).config.latent_channels
     path = train_distillation(
@@ -313,8 +314,8 @@ def graft(
           --init runs/encoder/zenith-taef2.safetensors --data photos/ --minutes 30 -o runs/hybrid
     """
     config = _config(8, options)
-    from ..weights import load_weights
-    from .graft import train_graft
+    from zenith_ae.training.graft import train_graft
+    from zenith_ae.weights import load_weights
 
     channels = load_weights(teacher).config.latent_channels
     path = train_graft(
@@ -354,7 +355,7 @@ def autoencode(
       zenith-ae train autoencode --data photos/ --minutes 60 -o runs/4ch
     """
     config = _config(8, options)
-    from .autoencode import train_autoencoder
+    from zenith_ae.training.autoencode import train_autoencoder
 
     path = train_autoencoder(
         zoo.build(model, latent_channels, name), list(options["data"]), config,
@@ -443,9 +444,9 @@ def evaluate(
       zenith-ae evaluate zenith-denoise pictures/ --sigma 25
       zenith-ae evaluate zenith-taef2-lite pictures/ --sheet worst.png
     """
-    from ..pipelines import Autoencoder, load
-    from .contact_sheet import ContactSheet
-    from .evaluate import evaluate_model, format_table, to_json
+    from zenith_ae.pipelines import Autoencoder, load
+    from zenith_ae.training.contact_sheet import ContactSheet
+    from zenith_ae.training.evaluate import evaluate_model, format_table, to_json
 
     second = None if other is None else load(other, threads=threads)
     if not (second is None or isinstance(second, Autoencoder)):
