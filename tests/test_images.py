@@ -949,3 +949,11 @@ def test_a_picture_without_pixels_and_an_unknown_suffix_are_refused():
     wrong = Picture(page.pixels, "RGB", "RGB", more=(Picture(page.pixels, "L", "L"),))
     with pytest.raises(ImageError, match="layout L"):
         encode_picture(wrong, io.BytesIO(), ".tif")
+
+
+def test_floats_that_will_be_clipped_are_told_of(tmp_path):
+    bright = np.linspace(0, 1.5, 12, dtype=np.float32).reshape(3, 4)
+    Image.fromarray(bright).save(tmp_path / "a.tif")
+    assert "above 1" in read_picture(tmp_path / "a.tif").notes[0]
+    Image.fromarray(bright / 2).save(tmp_path / "b.tif")
+    assert not read_picture(tmp_path / "b.tif").notes

@@ -115,6 +115,14 @@ def test_eight_bits_without_their_meaning_are_a_latent_error(missing):
         parse_latents(save(tensors, latent_metadata(data)), "x")
 
 
+@pytest.mark.parametrize("name", ["low", "step"])
+def test_eight_bits_of_other_channels_are_a_latent_error(name):
+    data = encode_latents(a_file(), "uint8")
+    tensors = load(data)
+    with pytest.raises(LatentError, match="damaged"):
+        parse_latents(save(tensors | {name: tensors[name][:1]}, latent_metadata(data)), "x")
+
+
 def test_metadata_is_found_in_the_first_bytes():
     data = encode_latents(a_file())
     assert latent_metadata(data)["format"] == "zenith-ae-latent"

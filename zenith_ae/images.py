@@ -503,6 +503,8 @@ def from_pil(
         pixels, layout = wide.astype(np.uint16), "L"
     elif mode == "F":
         pixels, layout = check_floats(np.asarray(image), name), "L"
+        if pixels.min() < 0 or pixels.max() > 1:
+            notes = (*notes, "values below 0 and above 1 come out as 0 and 1")
     else:
         raise ImageError(f"{name}: Pillow mode {mode} is not supported; convert it to RGB first")
     if keyed and layout == "L" and pixels.dtype != np.uint8:
