@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from zenith_ae import __version__
-from zenith_ae.errors import ZenithError
+from zenith_ae.errors import ZenithError, why_no_kernels
 
 __all__ = ["doctor"]
 
@@ -37,7 +37,7 @@ def doctor(as_json: bool) -> int:
         for key, value in facts.items():
             click.echo(f"{key:<18}{', '.join(value) if isinstance(value, list) else value}")
         click.echo()
-    for check in all_checks(facts["levels available"]):
+    for check in all_checks(facts["levels available"], facts["level used"]):
         checks.append(check)
         if not as_json:
             click.echo(f"{'PASS' if check['ok'] else 'FAIL'}  {check['what']}: {check['detail']}")
@@ -61,7 +61,8 @@ def installation() -> dict[str, Any]:
     try:
         from zenith_ae._kernels import available_isas, compiled_isas, cpu_features, current_isa, fast_bf16
     except ImportError as error:
-        return facts | {"levels compiled": [], "levels available": [], "level used": f"none: {error}"}
+        why = f"none: {why_no_kernels(error)}"
+        return facts | {"levels compiled": [], "levels available": [], "level used": why}
     facts["cpu has also"] = list(cpu_features()) or ["none of AVX-512 VNNI, AVX-512 BF16, AMX"]
     facts["levels compiled"] = list(compiled_isas())
     facts["levels available"] = list(available_isas())
@@ -91,14 +92,10 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def all_checks(levels: list[str]) -> Iterator[dict[str, Any]]:
+def all_checks(levels: list[str], used: str) -> Iterator[dict[str, Any]]:
     """Each check as a dictionary of "what", "ok" and "detail"; an exception is a failed one."""
     if not levels:
-        yield {
-            "what": "kernels",
-            "ok": False,
-            "detail": "not compiled; install zenith-ae again with a C compiler",
-        }
+        yield {"what": "kernels", "ok": False, "detail": used.removeprefix("none: ")}
         return
     yield from guarded("threads", threads)
     for level in levels:

@@ -79,7 +79,7 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
             if error.name and error.name.split(".")[0] == "zenith_ae":
                 raise
             raise MissingDependencyError(
-                f"the web page needs Gradio 6 ({error.name or error} is missing); "
+                f"the web page needs Gradio 6.24 or newer ({error.name or error} is missing); "
                 "install it with: pip install 'zenith-ae[ui]'"
             ) from None
         from .web_jobs import Workshop
@@ -97,6 +97,10 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
                 footer_links=["api"], theme=web_page.theme(), css=web_page.CSS,
                 app_kwargs={"middleware": [Middleware(Guard)], "docs_url": None, "redoc_url": None},
             )  # fmt: skip
+        except TypeError as error:  # an older Gradio that does not know one of these
+            raise MissingDependencyError(
+                f"the web page needs Gradio 6.24 or newer ({error}); pip install -U 'gradio>=6.24,<7'"
+            ) from None
         except OSError as error:
             raise ConfigError(f"{host}:{port}: cannot listen: {error}; choose another --port") from None
         yield address(host, port)

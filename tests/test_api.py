@@ -1,5 +1,7 @@
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +75,22 @@ def test_threads_default_to_the_environment(sigma_denoiser, monkeypatch):
     monkeypatch.setenv("ZENITH_NUM_THREADS", "3")
     assert zenith_ae.load(sigma_denoiser).engine.threads == 3
     assert zenith_ae.load(sigma_denoiser, threads=1).engine.threads == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import zenith_ae; zenith_ae.load('zenith-denoise')", "import runpy; runpy.run_module('zenith_ae')"],
+)
+def test_a_source_folder_that_hides_the_package_says_so(code, tmp_path):
+    root = Path(__file__).parents[1]
+    shutil.copytree(root / "zenith_ae", tmp_path / "zenith_ae", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    weights = root / "weights" / "zenith-denoise.safetensors"
+    code = code.replace("zenith-denoise", weights.as_posix())
+    # Without the hook of an editable install, which finds the compiled modules all the same.
+    hookless = "import sys; sys.meta_path = [m for m in sys.meta_path if 'editable' not in repr(m).lower()]; "
+    done = subprocess.run(
+        [sys.executable, "-c", hookless + code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "pip install -e ." in done.stderr.strip().splitlines()[-1]

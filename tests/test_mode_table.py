@@ -32,7 +32,7 @@ READ = {"GIF": ".gif", "ICO": ".ico"}  # what is read beside those
 SIZE = (16, 16)
 HEAD = f"""# Every Pillow mode, by format
 
-This page is made by `python tests/test_mode_table.py`, which writes a file of every mode that Pillow can hold in every format, reads it and writes it again (Pillow {pillow.partition(".")[0]}); the test of the same name fails when the page is not what happens. [File formats](file-formats.md#pictures) has the rules.
+This page is made by `python tests/test_mode_table.py`, which writes a file of every mode that Pillow can hold in every format, reads it and writes it again (Pillow {pillow.rpartition(".")[0]}); the test of the same name fails when the page is not what happens. [File formats](file-formats.md#pictures) has the rules.
 
 "L 8" is grey of 8 bits a channel, "RGBA 16" colour with alpha of 16; "F" are floats. A star marks a loss that is told in a note; "refused" is an error of one line, and nothing is written.
 """
@@ -228,12 +228,12 @@ What a picture with all of it has after it was written and read again.
 
 
 def made_with() -> str:
-    return "".join(re.findall(r"\(Pillow (\d+)\)", PAGE.read_text()))
+    return "".join(re.findall(r"\(Pillow ([\d.]+)\)", PAGE.read_text()))
 
 
 needs_all = pytest.mark.skipif(
     not all(features.check(name) for name in ("avif", "webp", "jpg_2000", "littlecms2"))
-    or pillow.partition(".")[0] != made_with(),
+    or pillow.rpartition(".")[0] != made_with(),
     reason="this Pillow lacks formats that the page has, or is another than the one it was made with",
 )
 

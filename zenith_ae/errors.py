@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class ZenithError(Exception):
     """Base of all errors about files, pictures, weights, latents, settings and the installation.
@@ -36,3 +38,16 @@ class IsaError(ZenithError, RuntimeError):
 
 class MissingDependencyError(ZenithError, ImportError):
     """An optional package is not installed; the message names the extra."""
+
+
+def why_no_kernels(error: ImportError) -> str:
+    """One line on why the compiled modules cannot be imported, and what to do."""
+    reason = " ".join(str(error).split())
+    if not (error.name or "").startswith("zenith_ae"):  # numpy or a shared library
+        return f"the compiled kernels of zenith-ae cannot be loaded: {reason}"
+    if Path(__file__).parents[1].joinpath("pyproject.toml").exists():
+        return (
+            "this is zenith-ae's source folder, which hides the installed package: go to another folder, or "
+            "install it in place with: pip install -e ."
+        )
+    return f"the compiled kernels of zenith-ae are missing ({reason}); install with: pip install ."

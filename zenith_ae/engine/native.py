@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, MissingDependencyError
+from ..errors import ConfigError, MissingDependencyError, why_no_kernels
 from ..weights import Weights
 from .base import Engine
 from .compiler import compile_layers
@@ -23,9 +23,7 @@ try:
     from .._kernels import current_isa, fast_bf16
     from .._kernels._plan import MAX_THREADS, Plan
 except ImportError as error:
-    raise MissingDependencyError(
-        f"the compiled kernels of zenith-ae are missing ({error}); install with: pip install ."
-    ) from error
+    raise MissingDependencyError(why_no_kernels(error)) from error
 
 __all__ = ["NativeEngine"]
 
