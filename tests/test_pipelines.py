@@ -310,6 +310,33 @@ def test_grey_stored_as_colour_stays_grey():
     assert np.array_equal(alone[1], dn(batch[1], sigma=25))
 
 
+def two_tone(kind):
+    ink = np.zeros((40, 60), bool)
+    if kind == "strokes":
+        ink[5:30, 10] = ink[20, 5:50] = True
+        ink[np.arange(30), np.arange(30)] = True
+    elif kind == "dots":
+        ink = np.random.default_rng(0).random(ink.shape) < 0.03
+    elif kind == "mostly ink":
+        ink[:] = True
+        ink[10:12, 5:50] = False
+    return np.where(ink[..., None], [20, 30, 200], [250, 250, 240]).astype(np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["strokes", "dots", "mostly ink", "plain"])
+def test_what_is_drawn_in_two_colours_stays_as_it_is(dn, kind):
+    picture = two_tone(kind)
+    drawn = kind in ("strokes", "mostly ink")
+    assert pipelines.is_two_tone(picture) is drawn
+    assert bool(dn.estimate_sigma(picture).any()) is not drawn
+    assert np.array_equal(dn(picture), picture) is drawn
+    assert not np.array_equal(dn(picture, sigma=10), picture)  # who gives a level is obeyed
+    other = noise((40, 60, 3))
+    assert not pipelines.is_two_tone(other)
+    batch = dn(np.stack([picture, other]))
+    assert np.array_equal(batch, np.stack([dn(picture), dn(other)]))
+
+
 def test_models_are_copied_and_sent_to_processes(dn, ae):
     image = noise((9, 8, 3))
     for copied in (copy.deepcopy(dn), pickle.loads(pickle.dumps(dn))):

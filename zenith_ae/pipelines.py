@@ -386,6 +386,7 @@ class Denoiser(_Pipeline):
         rgb = to_rgb(pixels, layout)
         coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile)[..., 0]
         coarse = np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
+        coarse[[is_two_tone(picture) for picture in rgb]] = 0
         return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
 
     def clean(
@@ -401,7 +402,11 @@ class Denoiser(_Pipeline):
         grain: float = 0.0,
         passes: int = 1,
     ) -> NDArray:
-        """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out."""
+        """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out.
+
+        Pictures that are drawn in two colours (`is_two_tone`) stay as they are at level 0, which is also
+        what is estimated of them.
+        """
         shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
         for name, share in shares.items():
             if not 0 <= share <= 1:
@@ -415,7 +420,15 @@ class Denoiser(_Pipeline):
         else:
             levels = _levels(sigma, pixels.shape[:3])
         out = np.array(pixels)
-        if strength == 0:
+        todo = [
+            i
+            for i in range(len(pixels))
+            if levels[i].any() or not is_two_tone(to_rgb(pixels[i : i + 1], layout)[0])
+        ]
+        if strength == 0 or not todo:
+            return out
+        if len(todo) < len(pixels):
+            out[todo] = self.clean(pixels[todo], layout, levels[todo], tile=tile, passes=passes, **shares)
             return out
         n, height, width = pixels.shape[:3]
         step = max(1, _PIXELS_AT_ONCE // (height * width))
@@ -495,6 +508,26 @@ def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
         rows = wide[:, low[band]]
         out[:, band] = rows + weight[band, None] * (wide[:, high[band]] - rows)
     return out
+
+
+def is_two_tone(picture: NDArray) -> bool:
+    """Whether a picture (H, W, C) is drawn in two colours, as fax and line art are.
+
+    An estimator of noise takes strokes of one pixel for shot noise. Dots of shot noise, however, stand
+    alone: where a third of the rarer colour's pixels has no neighbour of its colour, this is False.
+    """
+    few = picture[::7, ::7].reshape(-1, picture.shape[2])
+    if len(few) > 2 and len(np.unique(few[:256], axis=0)) > 2:  # as almost every picture: seen at once
+        return False
+    ink = (picture != picture[0, 0]).any(axis=2)
+    if not ink.any() or (picture[ink] != picture[ink][0]).any():
+        return False
+    if 2 * ink.sum() > ink.size:
+        ink = ~ink
+    near = np.pad(ink, 1).astype(np.uint8)
+    rows = near[:-2] + near[1:-1] + near[2:]
+    alone = ink & (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] == 1)
+    return bool(3 * alone.sum() < ink.sum())
 
 
 def _is_grey(picture: NDArray) -> bool:

@@ -84,12 +84,12 @@ def pack(matrix: NDArray[Any]) -> NDArray[Any]:
     Columns are filled up with zeros to whole panels of 16; row k of a panel holds the weights of its
     columns for input k. bf16 (uint16), whose depth is even, becomes pairs: (panels, taps * depth / 2, 16, 2).
     """
-    width = 2 if matrix.dtype == np.uint16 else 1
+    dtype, width = (np.uint16, 2) if matrix.dtype == np.uint16 else (np.float32, 1)
     columns, rows = len(matrix), matrix[0].size
-    flat = np.zeros((pad16(columns), rows), matrix.dtype)
+    flat = np.zeros((pad16(columns), rows), dtype)
     flat[:columns] = matrix.reshape(columns, rows)
     panels = flat.reshape(-1, BLOCK, rows // width, width).swapaxes(1, 2)
-    out = aligned((len(panels), rows // width, BLOCK)).view(matrix.dtype).reshape(panels.shape)
+    out = aligned((len(panels), rows // width, BLOCK)).view(dtype).reshape(panels.shape)
     out[...] = panels
     return out if width == 2 else out[..., 0]
 
