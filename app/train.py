@@ -162,6 +162,9 @@ def train() -> None:
 )
 @_name
 @click.option("--only", type=click.Choice(["denoiser", "estimator"]), help="Train one part, keep the other.")
+@click.option("--anchored", is_flag=True,
+              help="With --only estimator and --init: learn from drawn pictures (--drawn) alone, and say of "
+              "photographs what the initial estimator says.")  # fmt: skip
 @_loss
 @click.option(
     "--task",
@@ -170,13 +173,23 @@ def train() -> None:
     show_default=True,
     help="What the pictures suffer from.",
 )
-def denoise(model: str, name: str | None, only: str | None, loss: str, task: str, **options: Any) -> None:
+def denoise(
+    model: str,
+    name: str | None,
+    only: str | None,
+    anchored: bool,
+    loss: str,
+    task: str,
+    **options: Any,
+) -> None:
     """Train a restoration model on clean pictures.
 
     \b
     Example:
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
+    if anchored and not (only == "estimator" and options["init"] and options["drawn"]):
+        raise click.UsageError("--anchored needs --only estimator, --init and --drawn")
     config = _config(8, options)
     from zenith_ae.training.degradations import MIXTURES
     from zenith_ae.training.restore import train_restoration
@@ -184,7 +197,7 @@ def denoise(model: str, name: str | None, only: str | None, loss: str, task: str
     path = train_restoration(
         zoo.build(model, name=name), list(options["data"]), config, MIXTURES[task],
         init=options["init"], resume=not options["fresh"], only=only,
-        loss=loss,
+        loss=loss, anchored=anchored,
     )  # fmt: skip
     _finish(path)
 

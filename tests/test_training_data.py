@@ -481,13 +481,16 @@ def test_mixture_draws_in_the_asked_proportions_and_repeats_with_the_seed() -> N
         Mixture(gaussian=-1)
 
 
-def test_clean_pictures_stay_as_they_are() -> None:
-    batch = textured(8 * 32, 32).reshape(8, 32, 32, 3)
-    only = {kind: float(kind == "clean") for kind in Mixture.KINDS}
-    degraded, clean, sigma, white = Mixture(**only, grey=0).sample(batch, rng())
-    np.testing.assert_array_equal(degraded, clean)
-    np.testing.assert_array_equal(np.rint(clean * 255), batch)
-    assert not sigma.any() and not white.any()
+def test_some_drawn_pictures_stay_as_they_are_and_no_photograph_does() -> None:
+    drawn = np.stack([drawings.draw(i)[:64, :64] for i in (2, 4, 5)])  # line art, plain colours, a bitmap
+    photo = np.clip(textured(64, 64).astype(int) + rng().integers(-2, 3, (64, 64, 3)), 0, 255)[None]
+    for picture in drawn:
+        degraded, clean, sigma, _ = Mixture(clean=1, soft=0, grey=0).sample(picture[None], rng())
+        np.testing.assert_array_equal(degraded, clean)
+        np.testing.assert_array_equal(np.rint(clean[0] * 255), picture)
+        assert not sigma.any()
+        assert Mixture(clean=0, soft=0, sigma=(0.1, 0.2)).sample(picture[None], rng())[2].any()
+    assert Mixture(clean=1, sigma=(0.1, 0.2)).sample(photo.astype(np.uint8), rng())[2].all()
 
 
 def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:

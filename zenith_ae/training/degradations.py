@@ -357,22 +357,27 @@ def _separable(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     return x
 
 
+def is_drawn(picture: np.ndarray) -> bool:
+    """Whether a picture (H, W, 3) has the flat colours of a drawn one; noise makes all neighbours differ."""
+    return bool((picture[1:] == picture[:-1]).all(axis=2).mean() > 0.3)
+
+
 @dataclass(frozen=True)
 class Mixture:
     """How often each degradation is drawn, and how strong.
 
-    The first seven fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
+    The first six fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
     or log-uniform where named so. Strengths are in units of [0, 1].
     """
 
-    gaussian: float = 0.65
-    camera: float = 0.21
+    gaussian: float = 0.69
+    camera: float = 0.22
     poisson_gaussian: float = 0.05
     salt_and_pepper: float = 0.04
     blur: float = 0.0
     jpeg: float = 0.0
-    clean: float = 0.05  # nothing happens to them: what is not noisy must stay as it is
 
+    clean: float = 0.3  # share of the drawn pictures that stay as they are; photographs have noise already
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
@@ -389,7 +394,7 @@ class Mixture:
     noiseless: float = 0.5  # share of the blurred pictures with no more noise than rounding makes
     quality: tuple[int, int] = (60, 95)
 
-    KINDS = ("gaussian", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg", "clean")
+    KINDS = ("gaussian", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg")
 
     def __post_init__(self) -> None:
         weights = [getattr(self, kind) for kind in self.KINDS]
@@ -423,6 +428,7 @@ class Mixture:
             bool (N,): the noise is white and Gaussian, the kind whose level people know.
         """
         kinds = self.draw(rng, len(batch))
+        spared = [k for k, picture in enumerate(batch) if is_drawn(picture) and rng.random() < self.clean]
         soft = [kind == "camera" and rng.random() < self.soft for kind in kinds]
         batch = np.stack(
             [
@@ -445,7 +451,6 @@ class Mixture:
             "salt_and_pepper": self._salt_and_pepper,
             "blur": self._blur,
             "jpeg": self._jpeg,
-            "clean": lambda clean, _: (clean, np.zeros(clean.shape[:3], np.float32)),
         }
         for k, kind in enumerate(kinds):
             if kind != "gaussian":
@@ -454,6 +459,7 @@ class Mixture:
             degraded[k] = degraded[k, ..., 1:2]
             if kinds[k] not in ("gaussian", "blur"):
                 sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
+        degraded[spared], sigma[spared] = clean[spared], 0
         return degraded, clean, sigma, np.array([kind == "gaussian" for kind in kinds])
 
     def _gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
@@ -511,7 +517,7 @@ class Mixture:
 MIXTURES = {
     "noise": Mixture(),
     "blur": Mixture(
-        gaussian=0.12, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83, clean=0,
+        gaussian=0.12, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,
         sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255),
     ),
 }  # fmt: skip
