@@ -162,9 +162,6 @@ def train() -> None:
 )
 @_name
 @click.option("--only", type=click.Choice(["denoiser", "estimator"]), help="Train one part, keep the other.")
-@click.option("--anchored", is_flag=True,
-              help="With --only estimator and --init: learn from drawn pictures (--drawn) alone, and say of "
-              "photographs what the initial estimator says.")  # fmt: skip
 @_loss
 @click.option(
     "--task",
@@ -177,7 +174,6 @@ def denoise(
     model: str,
     name: str | None,
     only: str | None,
-    anchored: bool,
     loss: str,
     task: str,
     **options: Any,
@@ -188,8 +184,6 @@ def denoise(
     Example:
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
-    if anchored and not (only == "estimator" and options["init"] and options["drawn"]):
-        raise click.UsageError("--anchored needs --only estimator, --init and --drawn")
     config = _config(8, options)
     from zenith_ae.training.degradations import MIXTURES
     from zenith_ae.training.restore import train_restoration
@@ -197,7 +191,7 @@ def denoise(
     path = train_restoration(
         zoo.build(model, name=name), list(options["data"]), config, MIXTURES[task],
         init=options["init"], resume=not options["fresh"], only=only,
-        loss=loss, anchored=anchored,
+        loss=loss,
     )  # fmt: skip
     _finish(path)
 

@@ -867,33 +867,6 @@ def test_muon_makes_the_singular_values_of_a_matrix_alike() -> None:
         torch.testing.assert_close(orthogonalize(matrices[1:2])[0], found[1])
 
 
-def test_an_anchored_estimator_says_of_photographs_what_it_said(photos, denoiser, tmp_path) -> None:
-    recipe = restore.RestoreRecipe(Mixture(clean=0), ImagePool(photos), steps(tmp_path, 1))
-    model = restore.build_modules(denoiser).requires_grad_(False)
-    model["estimator"].requires_grad_(True)
-    recipe.anchor = restore.build_modules(denoiser)["estimator"]
-    *batch, drawn = recipe.make_batch(np.random.default_rng(0))
-    given = trainer.to_tensor(batch[0])
-    level = torch.from_numpy(batch[2])[:, None]
-    for everywhere in (False, True):
-        loss, _ = recipe.loss(model, (*batch, np.full_like(drawn, everywhere)), 0.0)
-        wanted = torch.nn.functional.avg_pool2d(level, 8) / restore.SIGMA_UNIT
-        wanted = wanted if everywhere else recipe.anchor(given)
-        error = restore._perceived(model["estimator"](given)) - restore._perceived(wanted)
-        torch.testing.assert_close(loss, 0.02 * error.abs().mean())
-
-
-def test_anchored_trainings_need_what_they_are_about(photos, tmp_path) -> None:
-    arguments = ["denoise", "--data", str(photos), "--steps", "1", "-o", str(tmp_path), "--anchored"]
-    for more in (
-        [],
-        ["--only", "estimator"],
-        ["--only", "denoiser", "--init", "zenith-denoise", "--drawn", "1"],
-    ):
-        done = CliRunner().invoke(command, [*arguments, *more])
-        assert done.exit_code == 2 and "--anchored needs" in done.output
-
-
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_muon_does_what_that_of_torch_does_and_takes_kernels_as_matrices(layout) -> None:
     torch.manual_seed(0)

@@ -381,7 +381,7 @@ class Mixture:
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
-    clipped: float = 0.4  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
+    clipped: float = 0.15  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
     soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do

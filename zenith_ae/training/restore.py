@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, random_crops
-from .degradations import Mixture, blur, is_drawn
+from .degradations import Mixture, blur
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
@@ -111,9 +110,6 @@ class RestoreRecipe:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
     know, and most others, whose level nobody does. Some are told too high a level, which people
     try for a stronger effect and which must do no harm.
-
-    With an ``anchor`` the estimator learns from drawn pictures alone: of photographs, whose own noise
-    nobody knows, it is to say what the anchor says.
     """
 
     mixture: Mixture
@@ -123,7 +119,6 @@ class RestoreRecipe:
     estimated_other: float = 0.6  # and of the others
     loss_kind: str = "l1"
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
-    anchor: nn.Module | None = None  # an estimator whose opinion of photographs is to be kept
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
 
@@ -133,8 +128,7 @@ class RestoreRecipe:
         n = len(clean)
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
-        drawn = np.array([is_drawn(picture) for picture in clean])
-        return degraded, target, sigma, estimated, factor.astype(np.float32), drawn
+        return degraded, target, sigma, estimated, factor.astype(np.float32)
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -147,10 +141,6 @@ class RestoreRecipe:
         if "estimator" in model:
             estimate = model["estimator"](degraded).float()
             wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
-            if self.anchor is not None:
-                drawn = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
-                with torch.no_grad():
-                    wanted = torch.where(drawn, wanted, self.anchor(degraded).float())
             estimation = (_perceived(estimate) - _perceived(wanted)).abs().mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
@@ -273,7 +263,6 @@ def train_restoration(
     resume: bool = True,
     only: str | None = None,
     loss: str = "l1",
-    anchored: bool = False,
 ) -> Path:
     """Train a denoiser; returns the weights file (``out/<name>.safetensors``).
 
@@ -287,7 +276,6 @@ def train_restoration(
     resume : continue from the folder's checkpoint if there is one.
     only : train this part alone ("denoiser" or "estimator") and keep the other as it is.
     loss : "l1" or "psnr", see `RestoreRecipe`.
-    anchored : the estimator of ``init`` is the `RestoreRecipe.anchor`; for ``only`` "estimator".
     """
     if config.kind != "denoiser":
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
@@ -308,10 +296,6 @@ def train_restoration(
         model.requires_grad_(False)[only].requires_grad_(True)
     mixture = mixture or Mixture()
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss)
-    if anchored:
-        if not init or only != "estimator":
-            raise ConfigError("an anchored training takes initial weights and trains the estimator alone")
-        recipe.anchor = copy.deepcopy(model["estimator"]).to(train.device).eval()
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
