@@ -197,7 +197,8 @@ def _validate(
 
     With ``soft`` instead: blurred by a 3x3 box, and left sharp; both at the estimated level.
     """
-    camera = Mixture(**({kind: 0.0 for kind in Mixture.KINDS} | {"camera": 1.0}))  # type: ignore[arg-type]
+    others = dict.fromkeys(Mixture.KINDS, 0.0)
+    camera = Mixture(**(others | {"camera": 1.0}), clean=0.0)  # type: ignore[arg-type]
 
     def evaluate_soft(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
