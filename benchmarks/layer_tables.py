@@ -1,4 +1,4 @@
-"""Write the layer tables of docs/models.md from the zoo: ``python benchmarks/layer_tables.py``.
+"""Write the layer tables of docs/layers.md from the zoo: ``python benchmarks/layer_tables.py``.
 
 With ``--check`` nothing is written and the exit code says whether the page is up to date.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zenith_ae.models import spec, zoo
 
-PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+PAGE = Path(__file__).parents[1] / "docs" / "layers.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 
@@ -46,9 +46,13 @@ def table(config: spec.ModelConfig, part: str) -> list[str]:
 
 
 def tables() -> str:
-    lines = []
+    lines, seen = [], dict[object, str]()
     for name, (_, channels) in zoo.ARCHITECTURES.items():
         config = zoo.build(name)
+        twin = seen.setdefault((tuple(config.parts.items()), channels), name)
+        if twin != name:
+            lines.append(f"## `{name}`\n\nThe layers of [`{twin}`](#{twin}).\n")
+            continue
         lines.append(
             f"## `{name}`\n\n{config.description}."
             + (f" {channels} latent channels by default.\n" if channels else "\n")
@@ -67,7 +71,7 @@ def main() -> None:
     fresh = f"{head}{BEGIN}\n\n{tables()}\n{END}{rest.split(END)[1]}"
     if options.check:
         sys.exit(
-            0 if fresh == page else "docs/models.md is out of date: run python benchmarks/layer_tables.py"
+            0 if fresh == page else "docs/layers.md is out of date: run python benchmarks/layer_tables.py"
         )
     PAGE.write_text(fresh)
 
