@@ -18,8 +18,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,10 +86,23 @@ class LatentFile:
 
 def shipped_reader(file: LatentFile) -> str | None:
     """A model that comes with the package and reads the latents: their maker, else one of their space."""
-    from .weights import available_weights, load_weights
+    from .weights import available_weights
 
-    shipped = sorted(available_weights(), key=lambda name: name != file.model)
-    return next((name for name in shipped if file.fits(load_weights(name))), None)
+    shipped = sorted(available_weights().items(), key=lambda entry: entry[0] != file.model)
+    return next((name for name, path in shipped if file.fits(_identity(path))), None)
+
+
+class _Identity(NamedTuple):
+    hash: str
+    space: str
+
+
+@cache  # a folder of latents asks for every file, and a hash takes a look at all weights
+def _identity(path: Path) -> _Identity:
+    from .weights import load_weights
+
+    weights = load_weights(path)
+    return _Identity(weights.hash, weights.space)
 
 
 def check_latents(
