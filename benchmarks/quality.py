@@ -64,6 +64,7 @@ def main() -> None:
             for passes in PASSES:
                 title = f"{name}: CBSD68, Gaussian noise{several(passes)}"
                 measure(title, model, CBSD68, passes=passes)
+            measure(f"{name}: CBSD68, Gaussian noise in files", model, CBSD68, degradations=("file",))
             harm = {"sigmas": (76.5,), "degradations": ("gaussian", "shot", "none")}
             measure(f"{name}: CBSD68, heavy noise, shot noise, and as it is", model, CBSD68, **harm)
             measure(f"{name}: CBSD68 in grey, sigma 25", model, CBSD68, sigmas=(25,), grey=True)

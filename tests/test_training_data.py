@@ -558,6 +558,22 @@ def test_outputs_are_clipped_and_the_network_sees_unclipped_noise_of_the_seed(tm
         np.testing.assert_allclose(seen[2 * index][1], 1 + 0.2 * noise, atol=1e-6)
 
 
+def test_noise_in_a_file_is_that_of_the_seed_clipped_and_rounded(tmp_path: Path) -> None:
+    save(textured(48, 40), tmp_path / "a.png")
+    seen = []
+
+    def model(image: np.ndarray, sigma: object = "auto") -> np.ndarray:
+        seen.append((sigma, image))
+        return image
+
+    result = evaluate_model(model, tmp_path, sigmas=[50], degradations=["gaussian", "file"])
+    assert list(result["mean"])[2:] == ["sigma 50 in a file", "sigma 50 in a file, auto"]
+    (_, free), _, (told, file), (own, _) = seen
+    assert (told, own) == (50.0, "auto")
+    assert free.min() < 0 < 1 < free.max()
+    np.testing.assert_allclose(file, np.clip(np.rint(free * 255), 0, 255) / 255, atol=1e-6)
+
+
 def test_other_harm_is_what_its_name_says_and_measured_at_the_estimated_level(tmp_path: Path) -> None:
     save(textured(64, 64), tmp_path / "a.png")
     seen = []

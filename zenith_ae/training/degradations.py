@@ -25,6 +25,7 @@ from ..batches import LUMA
 __all__ = [
     "MIXTURES",
     "Mixture",
+    "as_file",
     "blur",
     "camera",
     "enlarge",
@@ -176,7 +177,7 @@ def blur(
     if noise:
         degraded = degraded + np.float32(noise) * rng.standard_normal(clean.shape, dtype=np.float32)
     if stored:
-        degraded = _stored(degraded)
+        degraded = as_file(degraded)
     return degraded, np.full(clean.shape[:3], noise, np.float32)
 
 
@@ -266,14 +267,14 @@ def camera(
     degraded = _develop(
         np.clip(linear + noise * (np.float32(strength) / np.maximum(rms, 1e-8)), 0, 1), contrast
     )
-    degraded = _stored(degraded)
+    degraded = as_file(degraded)
     if quality is not None:
         return _against(jpeg(degraded, rng, quality, subsample=bool(rng.integers(2)))[0], clean)
     return _against(degraded, clean)
 
 
-def _stored(x: np.ndarray) -> np.ndarray:
-    """Clipped and rounded as a file of 8 bits holds it."""
+def as_file(x: np.ndarray) -> np.ndarray:
+    """Clipped to [0, 1] and rounded as a file of 8 bits holds it, float32 of any shape."""
     return np.round(np.clip(x, 0, 1) * 255) / np.float32(255)
 
 
@@ -381,7 +382,7 @@ class Mixture:
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
-    clipped: float = 0.15  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
+    clipped: float = 0.5  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
     soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do
@@ -471,7 +472,7 @@ class Mixture:
             level[k] = smooth_map(rng, height, width, low, high)
         degraded, level = gaussian(clean, rng, level)
         for k in np.flatnonzero(rng.random(n) < self.clipped):
-            degraded[k] = _stored(degraded[k])
+            degraded[k] = as_file(degraded[k])
         return degraded, level
 
     def _camera(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:

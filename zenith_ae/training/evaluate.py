@@ -5,8 +5,9 @@ Three tasks, whose protocols are part of the numbers:
 ``denoise``
     White Gaussian noise of each asked level on clean pictures. Picture i of the sorted names gets
     ``default_rng(seed + i)``; the noisy picture is neither clipped nor rounded before the network.
-    Each level is measured with the level told, and (where the model can) estimated. Or other harm, at
-    the estimated level: 5 % of the pixels black or white ("shot"), the mean of 3x3 pixels, rounded
+    Each level is measured with the level told, and (where the model can) estimated. "file" is the same
+    noise, clipped and rounded to 8 bits, as a picture file holds it. Or other harm, at the estimated
+    level: 5 % of the pixels black or white ("shot"), the mean of 3x3 pixels, rounded
     to 8 bits ("box"), none at all ("none": what the model does to a clean picture).
 ``pairs``
     Real noisy pictures beside their ground truth, denoised at the estimated level.
@@ -39,7 +40,7 @@ from ..batches import LUMA
 from ..errors import ConfigError, ImageError
 from ..metrics import channel_errors, grid_steps, lattice_energy, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
-from .degradations import blur, salt_and_pepper
+from .degradations import as_file, blur, salt_and_pepper
 
 __all__ = [
     "DEGRADATIONS",
@@ -62,7 +63,7 @@ NOISY, CLEAN = "_real", "_mean"
 #: The channels of a picture, by whose names their mean errors are reported.
 COLOURS = ("red", "green", "blue")
 
-DEGRADATIONS = ("gaussian", "shot", "box", "none")
+DEGRADATIONS = ("gaussian", "file", "shot", "box", "none")
 
 
 class DenoiserLike(Protocol):
@@ -295,13 +296,15 @@ def _denoise(
 ) -> Results:
     for kind in degradations:
         rng = np.random.default_rng(seed)
-        if kind == "gaussian":
+        if kind in ("gaussian", "file"):
             noise = rng.standard_normal(clean.shape, dtype=np.float32)
             for sigma in sigmas:
-                noisy = clean + noise * np.float32(sigma / 255)
-                yield f"sigma {sigma:g}", noisy, model(noisy, float(sigma))
+                noisy, case = clean + noise * np.float32(sigma / 255), f"sigma {sigma:g}"
+                if kind == "file":
+                    noisy, case = as_file(noisy), f"{case} in a file"
+                yield case, noisy, model(noisy, float(sigma))
                 if can_estimate:
-                    yield f"sigma {sigma:g}, auto", noisy, model(noisy, "auto")
+                    yield f"{case}, auto", noisy, model(noisy, "auto")
             continue
         batch = np.atleast_3d(clean)[None]
         if kind == "shot":
