@@ -1,7 +1,8 @@
-"""The tables of peers.py in markdown: one function a table, each from the rows of one run."""
+"""The tables of peers.py in markdown: one function a table, each from the rows of one run; then by topic."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,25 @@ REFERENCE = "torch eager float32"
 
 Run = dict[str, Any]
 Row = dict[str, Any]
+Lines = list[list[str]]
+Key = tuple[str, int]  # topic and size
+Tables = dict[Key, tuple[list[str], Lines]]  # head and lines of each
+
+#: The page's sections of tables, in order.
+TOPICS = {
+    "denoise": "Tables: denoising",
+    "taesd": "Tables: round trips",
+    "models": "Tables: our models in torch",
+    "memory": "Table: memory",
+    "sizes": "Table: sizes",
+    "threads": "Table: threads",
+}
+#: How the headings begin of tables that each run has for itself.
+HEADINGS = {
+    "denoise": "Denoising",
+    "taesd": "{}, round trip of",
+    "models": "Our models here and in torch,",
+}
 
 
 def write_page(runs: list[Run]) -> None:
@@ -20,45 +40,109 @@ def write_page(runs: list[Run]) -> None:
 
 
 def markdown(runs: list[Run]) -> str:
-    """All tables of all runs, one section a level, and what they say about the targets."""
-    out = []
-    for run in runs:
-        out += [f"## {title(run)}\n", facts(run)]
-        for name, make in (("taesd", taesd), ("models", models), ("denoise", denoise), ("memory", memory),
-                           ("scaling", scaling)):  # fmt: skip
-            rows = [row for row in run["rows"] if row["table"] == name]
-            if rows:
-                out.append(make(rows, run))
-        if run["left_out"]:
-            out.append("Left out:\n\n" + "\n".join(f"* {k}: {v}" for k, v in run["left_out"].items()) + "\n")
-    found = targets(runs)
-    if found:
-        out += ["## Targets\n", table(["target", "aim", "measured"], found, left=2)]
+    """What the runs say about the targets, the runs, and their tables by topic: each heading once."""
+    return page(runs, [tables(run) for run in runs], targets(runs))
+
+
+def tables(run: Run) -> Tables:
+    """All tables of a run: (topic, size) -> its head and its lines."""
+    found: Tables = {}
+    for topic, make in (("taesd", taesd), ("denoise", denoise), ("models", models), ("memory", memory),
+                        ("scaling", scaling)):  # fmt: skip
+        rows = [row for row in run["rows"] if row["table"] == topic]
+        if rows:
+            found |= make(rows, run)
+    return found
+
+
+def page(runs: list[Run], found: list[Tables], aims: Lines) -> str:
+    out = [f"## Targets\n\n{table(['target', 'aim', 'measured'], aims, left=2)}"] if aims else []
+    out.append(f"## Runs\n\n{facts(runs)}")
+    for topic, title in TOPICS.items():
+        keys = sorted({key for one in found for key in one if key[0] == topic})
+        if not keys:
+            continue
+        out.append(f"## {title}\n")
+        if topic in SHARED:
+            says, put_together = SHARED[topic]
+            out.append(f"{says}\n\n{put_together(found, runs, keys[0])}")
+            continue
+        for key in keys:
+            for number, (one, run) in enumerate(zip(found, runs, strict=True), 1):
+                if key in one:
+                    what = HEADINGS[topic].format(run["architecture"].upper())
+                    name = f"{what} {key[1]}x{key[1]}, {limit(run)}, run {number}"
+                    out.append(f"### {name}\n\n{table(*one[key], left=2 if topic == 'models' else 1)}")
     return "\n".join(out)
 
 
-def title(run: Run) -> str:
-    """What a run measured, at which level, so that no two headings of a page are the same."""
-    named = {
-        "models": "our models in torch",
-        "denoise": "denoising",
-        "memory": "memory",
-        "scaling": "sizes and threads",
-    }
-    sizes = sorted({row["size"] for row in run["rows"] if row["table"] == "taesd"})
-    parts = [f"{run['architecture'].upper()} at {', '.join(map(str, sizes))}"] if sizes else []
-    parts += [text for name, text in named.items() if any(row["table"] == name for row in run["rows"])]
-    limit = "each at its best level" if run["isa"] == "best" else f"limited to {run['isa']}"
-    text = f"{'; '.join(parts)}: {limit}, {count(run['threads'])}"
-    return text[0].upper() + text[1:]
+def beside(found: list[Tables], runs: list[Run], key: Key) -> str:
+    """Tables of two columns in one: a line a contender, a column a run."""
+    head, columns = "", {}
+    for number, (one, run) in enumerate(zip(found, runs, strict=True), 1):
+        if key in one:
+            (head, unit), lines = one[key]
+            columns[f"{unit}, {limit(run)}, run {number}"] = {name: cell for name, cell in lines}
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    return table([head, *columns], [[n, *(c.get(n, "") for c in columns.values())] for n in names])
 
 
-def facts(run: Run) -> str:
-    versions = ", ".join(f"{name} {value}" for name, value in run["versions"].items())
-    return (
-        f"{run['cpu']}, {run['cpus']} CPUs, {count(run['threads'])}, our level {run['level']}; "
-        f"{run['system']}; {versions}; {run['date']}.\n\n```sh\n{run['command']}\n```\n"
-    )
+def below(found: list[Tables], runs: list[Run], key: Key) -> str:
+    """Tables over sizes in one: a line a model and run; sizes that a run lacks are empty."""
+    head, heads, entries = "", dict[str, None](), []
+    for number, (one, run) in enumerate(zip(found, runs, strict=True), 1):
+        if key in one:
+            (head, *columns), lines = one[key]
+            heads |= dict.fromkeys(columns)
+            for name, *cells in lines:
+                entries.append((name, run, number, dict(zip(columns, cells, strict=True))))
+    sizes = sorted((h for h in heads if h[0].isdigit()), key=lambda h: int(h.split("x")[0]))
+    columns = [*sizes, *(h for h in heads if h not in sizes)]
+    order = list(dict.fromkeys(name for name, *_ in entries))
+    entries.sort(key=lambda entry: (order.index(entry[0]), entry[1]["isa"] != "best"))
+    lines = [[name, limit(run), str(number), *(cells.get(column, "") for column in columns)]
+             for name, run, number, cells in entries]  # fmt: skip
+    return table([head, "levels", "run", *columns], lines, left=2)
+
+
+#: Topics whose tables all runs share: what they say, and how they are put together.
+SHARED: dict[str, tuple[str, Callable[[list[Tables], list[Run], Key], str]]] = {
+    "memory": (
+        "Peak resident memory of a decode of 512x512 above that before, in MiB, and in parentheses its "
+        f"ratio to that of {REFERENCE}.",
+        beside,
+    ),
+    "sizes": ("Nanoseconds a pixel, of denoising and of round trips.", below),
+    "threads": ("How many times as fast all threads are as one.", below),
+}
+
+
+def limit(run: Run) -> str:
+    return "best levels" if run["isa"] == "best" else run["isa"]
+
+
+def facts(runs: list[Run]) -> str:
+    """Machine and versions, a table of the runs with what differs, and what was left out of them."""
+    versions = {name: sorted({run["versions"][name] for run in runs}) for name in runs[0]["versions"]}
+    same = ", ".join(f"{name} {' or '.join(values)}" for name, values in versions.items())
+    machine = " or ".join(dict.fromkeys(
+        f"{run['cpu']}, {run['cpus']} CPUs, {count(run['threads'])}; {run['system']}" for run in runs
+    ))  # fmt: skip
+    differing = [name for name, values in versions.items() if len(values) > 1]
+    lines = [
+        [str(number), run["date"], limit(run), run["level"], *(run["versions"][name] for name in differing),
+         f"`{run['command'].removeprefix('python benchmarks/peers.py ')}`"]
+        for number, run in enumerate(runs, 1)
+    ]  # fmt: skip
+    head = ["run", "date", "levels", "ours", *differing, "options of `benchmarks/peers.py`"]
+    missing: dict[str, list[int]] = {}
+    for number, run in enumerate(runs, 1):
+        for name, why in run["left_out"].items():
+            missing.setdefault(f"{name}: {why}", []).append(number)
+    notes = "".join(f"* {what} (run{'s' * (len(where) > 1)} {', '.join(map(str, where))})\n"
+                    for what, where in missing.items())  # fmt: skip
+    left_out = f"\nLeft out:\n\n{notes}" if notes else ""
+    return f"{machine}; {same}.\n\n{table(head, lines, left=len(head))}{left_out}"
 
 
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
@@ -78,8 +162,8 @@ def spread(row: Row) -> float:
     return (row["high"] - row["low"]) / row["ms"]
 
 
-def taesd(rows: list[Row], run: Run) -> str:
-    out = []
+def taesd(rows: list[Row], run: Run) -> Tables:
+    found: Tables = {}
     for size in sorted({row["size"] for row in rows}):
         times = round_trips([row for row in rows if row["size"] == size])
         slow = times.get(REFERENCE, {}).get("both")
@@ -89,11 +173,8 @@ def taesd(rows: list[Row], run: Run) -> str:
                           f"{slow / ms['both']:.1f}x" if slow else "", f"{ms['spread']:.0%}",
                           number(ms["best"])])  # fmt: skip
         head = ["contender", "encode ms", "decode ms", "both ms", f"faster than {REFERENCE}", "spread"]
-        out.append(
-            f"### {run['architecture'].upper()}, round trip of {size}x{size}\n\n"
-            + table([*head, "best both ms"], lines)
-        )
-    return "\n".join(out)
+        found["taesd", size] = [*head, "best both ms"], lines
+    return found
 
 
 def round_trips(rows: list[Row]) -> dict[str, dict[str, float]]:
@@ -107,7 +188,7 @@ def round_trips(rows: list[Row]) -> dict[str, dict[str, float]]:
     return found
 
 
-def models(rows: list[Row], run: Run) -> str:
+def models(rows: list[Row], run: Run) -> Tables:
     names = list(dict.fromkeys(row["contender"] for row in rows))
     lines = []
     for model, part in dict.fromkeys((row["model"], row["operation"]) for row in rows):
@@ -117,12 +198,10 @@ def models(rows: list[Row], run: Run) -> str:
         ratio = f"{min(peers) / min(own):.1f}x" if peers and own else ""
         lines.append([model, part, *(number(ms[n]) if n in ms else "" for n in names), ratio])
     head = ["model", "part", *(f"{name} ms" for name in names), "best torch / best ours"]
-    return f"### Our models here and in torch, {rows[0]['size']}x{rows[0]['size']}\n\n" + table(
-        head, lines, left=2
-    )
+    return {("models", rows[0]["size"]): (head, lines)}
 
 
-def denoise(rows: list[Row], run: Run) -> str:
+def denoise(rows: list[Row], run: Run) -> Tables:
     own = min((row["ms"] for row in rows if row["contender"].startswith("zenith")), default=None)
     lines = []
     for row in rows:
@@ -130,18 +209,19 @@ def denoise(rows: list[Row], run: Run) -> str:
                       f"{row['ms'] / own:.1f}x" if own else "", f"{spread(row):.0%}",
                       number(row["best"])])  # fmt: skip
     head = ["contender", "ms", "MP/s", "time / our fastest", "spread", "best ms"]
-    return f"### Denoising {rows[0]['size']}x{rows[0]['size']}\n\n" + table(head, lines)
+    return {("denoise", rows[0]["size"]): (head, lines)}
 
 
-def memory(rows: list[Row], run: Run) -> str:
+def memory(rows: list[Row], run: Run) -> Tables:
     slow = {row["contender"]: row["bytes"] for row in rows}.get(REFERENCE)
-    lines = [[row["contender"], f"{row['bytes'] / 2**20:.0f}", f"{row['bytes'] / slow:.2f}" if slow else ""]
-             for row in rows]  # fmt: skip
-    title = "### Peak resident memory of a decode of 512x512, above that before"
-    return f"{title}\n\n" + table(["contender", "MiB", f"of {REFERENCE}"], lines)
+    lines = []
+    for row in rows:
+        ratio = f" ({row['bytes'] / slow:.2f})" if slow else ""
+        lines.append([row["contender"], f"{row['bytes'] / 2**20:.0f}{ratio}"])
+    return {("memory", 0): (["contender", "MiB"], lines)}
 
 
-def scaling(rows: list[Row], run: Run) -> str:
+def scaling(rows: list[Row], run: Run) -> Tables:
     names = list(dict.fromkeys(row["contender"] for row in rows))
     many = run["threads"]
     ms = {(row["contender"], row["size"], row["threads"]): row["ms"] for row in rows}
@@ -152,23 +232,22 @@ def scaling(rows: list[Row], run: Run) -> str:
         per = [ms[name, size, many] / size**2 * 1e6 for size in sizes]
         flat.append([name, *(f"{value:.0f}" for value in per), f"{max(per) / min(per):.2f}"])
         threads.append([name, *(f"{ms[name, size, 1] / ms[name, size, many]:.2f}x" for size in both)])
-    head = ["model", *(f"{size}x{size}" for size in sizes), "slowest / fastest"]
-    text = "### Nanoseconds a pixel over sizes (denoising, round trips)\n\n" + table(head, flat)
+    head = ["model", *(f"{size}x{size}" for size in sizes)]
+    found: Tables = {("sizes", 0): ([*head, "slowest / fastest"], flat)}
     if both:
-        head = ["model", *(f"{size}x{size}" for size in both)]
-        text += f"\n### {many} threads against one\n\n" + table(head, threads)
-    return text
+        found["threads", 0] = ["model", *(f"{size}x{size}" for size in both)], threads
+    return found
 
 
 # --- targets --------------------------------------------------------------------------------
 
 
-def targets(runs: list[Run]) -> list[list[str]]:
+def targets(runs: list[Run]) -> Lines:
     """What this project set out to reach, beside what these runs say; 512x512 unless said otherwise.
 
     A target that several runs measured has the values of all of them.
     """
-    found: list[list[str]] = []
+    found: Lines = []
 
     def add(what: str, aim: str, value: str | None) -> None:
         same = next((row for row in found if row[0] == what), None)
