@@ -76,7 +76,7 @@ def test_the_numbers_of_a_line_belong_together(measured):
         assert 0 < row["ms_best"] <= row["ms_low"] <= row["ms"] <= row["ms_high"] and row["calls"] >= 1
         assert row["megapixels_per_second"] == pytest.approx(32 * 16 / row["ms"] / 1e3, rel=0.01, abs=0.001)
         assert row["gmacs_per_second"] == pytest.approx(row["gmacs"] / row["ms"] * 1e3, rel=0.05, abs=0.001)
-        assert row["memory_bytes"] >= 8 * 2 * 192 if row["operation"] == "encode" else 32 * 16 * 3
+        assert row["memory_bytes"] >= (8 * 2 * 192 if row["operation"] == "encode" else 32 * 16 * 3)
         assert machine["gemm_gmacs_per_second"][row["dtype"]] > 0 and row["gemm_share"] >= 0
     by_name = {row["operation"]: row["gmacs"] for row in found["result"]}
     assert by_name["encode"] == by_name["decode"] == round(192 * 192 * 8 / 1e9, 6)
