@@ -742,8 +742,7 @@ class Slow:
         return 7
 
 def hold():
-    with images._open_lock:
-        Image.MAX_IMAGE_PIXELS = None
+    with images._without_pillows_limit(), images._open_lock:
         Slow().value
 
 Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(file := io.BytesIO(), "PNG")

@@ -4,6 +4,7 @@ import os
 import socket
 import struct
 import threading
+import warnings
 import zlib
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, features
 
-from zenith_ae import files
+from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
 from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
@@ -528,9 +529,27 @@ def test_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
         read_picture(small)
 
 
-def test_pictures_above_the_limit_of_pillow_are_read_and_its_setting_is_left_alone(monkeypatch):
+@pytest.mark.parametrize("format", ["PNG", "TIFF", "GIF", "WEBP"])
+def test_pictures_above_the_limit_of_pillow_are_read_and_its_setting_is_left_alone(format, monkeypatch):
+    """Pillow looks at it when it opens a file, and for some formats at each page again."""
+    first, second = (Image.new("L", (200, 100), value) for value in (0, 255))
+    first.save(file := io.BytesIO(), format, save_all=True, append_images=[second])
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    assert read_picture(deep_png(200, 100, 8, 0, rows=b"\0" * 201 * 100)).height == 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        picture = read_picture(file.getvalue(), every=True)
+    assert [frame.pixels.shape[:2] for frame in picture.frames] == [(100, 200)] * 2
+    assert Image.MAX_IMAGE_PIXELS == 1000
+    with pytest.raises(ImageError, match="limit of 19999"):
+        read_picture(file.getvalue(), max_pixels=19_999)
+    assert Image.MAX_IMAGE_PIXELS == 1000
+
+
+def test_one_reader_leaves_the_limit_of_pillow_lifted_for_another(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with images._without_pillows_limit():
+        assert read_picture(deep_png(200, 100, 8, 0, rows=b"\0" * 201 * 100)).height == 100
+        assert Image.MAX_IMAGE_PIXELS is None
     assert Image.MAX_IMAGE_PIXELS == 1000
 
 

@@ -27,9 +27,11 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, BinaryIO
@@ -153,18 +155,36 @@ _SUFFIXES = frozenset((
 #: Endings of the files that are looked for in folders; those of camera RAW where rawpy is installed.
 READABLE_SUFFIXES = _SUFFIXES | (RAW_SUFFIXES if rawpy_is_here() else frozenset())
 
-# Pillow's own limit is one number for the whole process. It is lifted only while a header is
-# read here, under a lock, and our limit is checked before a pixel is decoded.
+# Pillow's own limit is one number for the whole process, and TIFF and GIF look at it again when
+# they decode. It is lifted while files are read here; ours is checked before a pixel is decoded.
 _open_lock = threading.Lock()
+_readers = 0
 _pillows_limit = Image.MAX_IMAGE_PIXELS
 
 
+@contextmanager
+def _without_pillows_limit() -> Iterator[None]:
+    """The first of the threads that read lifts Pillow's limit, the last one puts it back."""
+    global _readers, _pillows_limit
+    with _open_lock:
+        if not _readers:
+            _pillows_limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        _readers += 1
+    try:
+        yield
+    finally:
+        with _open_lock:
+            _readers -= 1
+            if not _readers:
+                Image.MAX_IMAGE_PIXELS = _pillows_limit
+
+
 def _after_fork() -> None:
-    """A thread that held the lock is not in a forked process, and never gives it back."""
-    global _open_lock
-    if _open_lock.locked():
-        _open_lock = threading.Lock()
-        Image.MAX_IMAGE_PIXELS = _pillows_limit
+    """The other threads, which may read or hold the lock, are not in a forked process."""
+    global _open_lock, _readers
+    _open_lock = threading.Lock()
+    if _readers:
+        _readers, Image.MAX_IMAGE_PIXELS = 0, _pillows_limit
 
 
 if hasattr(os, "register_at_fork"):
@@ -227,7 +247,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             pixels, metadata = develop(file, name, lambda size: check_size(size, name, max_pixels))
             return Picture(pixels, "RGB", "RGB", "RAW", metadata)
         plugin, formats = _identify(head, name)
-        with _open(file, plugin, formats, max_pixels) as image:
+        with _without_pillows_limit(), _open(file, plugin, formats, max_pixels) as image:
             notes: tuple[str, ...] = ()
             count, trouble = _count(image) if every else (1, "")
             if trouble or (not every and _has_more(image)):
@@ -314,12 +334,10 @@ def _as_tiff_means(picture: Picture, image: Image.Image) -> Picture:
 def _open(
     file: BinaryIO, plugin: str, formats: tuple[str, ...], max_pixels: int | None
 ) -> ImageFile.ImageFile:
-    """The image of a file, its header read and no pixel decoded."""
-    global _pillows_limit
+    """The image of a file, its header read and no pixel decoded; within `_without_pillows_limit`."""
     file.seek(0)
     with _open_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _pillows_limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         if plugin == "Ico":  # decodes a PNG inside at once
             Image.MAX_IMAGE_PIXELS = _limit(max_pixels)[0]
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -327,7 +345,7 @@ def _open(
             import_module(f"PIL.{plugin}ImagePlugin")
             return Image.open(file, formats=formats)
         finally:
-            Image.MAX_IMAGE_PIXELS = _pillows_limit
+            Image.MAX_IMAGE_PIXELS = None
 
 
 def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
@@ -480,6 +498,7 @@ def from_pil(
     ImageError
         For a mode that has no meaning here (LAB, 32-bit integers beyond 16 bits, ...).
     """
+    check_size(image.size, name, sys.maxsize)
     mode = image.mode
     keyed = image.info.get("transparency") is not None
     if mode in ("P", "PA"):
