@@ -25,6 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client.exposition import generate_latest
 from pydantic import BeforeValidator
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from zenith_ae import __version__
 from zenith_ae.errors import ConfigError, ZenithError
@@ -109,7 +110,7 @@ class _Worker:
                 if job is None:
                     self.waiting -= 1
             left = max(self.limits.seconds - (time.monotonic() - start), 0.001)
-            response = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(job)), left)
+            response = await _unless_gone(asyncio.wrap_future(job), request, left)
             status = response.status_code
             self.latency.labels(operation).observe(time.monotonic() - start)
             return response
@@ -118,9 +119,13 @@ class _Worker:
             raise
         except (TimeoutError, asyncio.TimeoutError):
             status = 504
-            if job is not None:
-                job.cancel()  # where it still waits; a running one goes on to its end
             raise HTTPException(status, f"not done after {self.limits.seconds:g} s") from None
+        except ClientDisconnect:
+            status = 499  # as nginx logs it; nobody reads the answer
+            raise HTTPException(status, "the client went away") from None
+        except asyncio.CancelledError:  # after the grace that open requests have
+            status = 503
+            raise HTTPException(status, "the server ends", {"Connection": "close"}) from None
         except ZenithError as error:
             status = 400
             raise HTTPException(status, " ".join(str(error).split())) from None
@@ -128,6 +133,8 @@ class _Worker:
             status = 507
             raise HTTPException(status, "not enough memory for this picture") from None
         finally:
+            if job is not None:
+                job.cancel()  # where it still waits; a running one goes on to its end
             self.requests.labels(operation, str(status)).inc()
 
     async def body(self, request: Request) -> bytes:
@@ -135,19 +142,16 @@ class _Worker:
         data, limit = bytearray(), self.limits.upload
         declared = request.headers.get("content-length", "")
         stream = request.stream()
-        try:
-            if not (declared.isdecimal() and int(declared) > limit):
-                async for chunk in stream:
-                    data += chunk
-                    if len(data) > limit:
-                        break
-                else:
-                    return bytes(data)
-                data.clear()
-            if request.headers.get("expect", "").lower() != "100-continue":  # else nothing comes unasked
-                await _drain(stream)
-        except ClientDisconnect:
-            raise HTTPException(400, "the client went away") from None
+        if not (declared.isdecimal() and int(declared) > limit):
+            async for chunk in stream:
+                data += chunk
+                if len(data) > limit:
+                    break
+            else:
+                return bytes(data)
+            data.clear()
+        if request.headers.get("expect", "").lower() != "100-continue":  # else nothing comes unasked
+            await _drain(stream)
         raise HTTPException(413, f"the body exceeds the limit of {limit} bytes", {"Connection": "close"})
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -158,6 +162,20 @@ class _Worker:
 
         with suppress(RuntimeError):  # the loop is closed: the server has ended
             loop.call_soon_threadsafe(leave)
+
+
+async def _unless_gone(job: asyncio.Future[Response], request: Request, seconds: float) -> Response:
+    """What a job answers; TimeoutError, or ClientDisconnect, where nobody waits for that any more."""
+    gone = asyncio.ensure_future(request.receive())  # behind the body nothing comes but the end
+    either: set[asyncio.Future[Any]] = {job, gone}
+    try:
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if job.done():
+            return job.result()
+        raise ClientDisconnect if gone.done() else TimeoutError
+    finally:
+        gone.cancel()
+        job.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for, if by nobody
 
 
 async def _drain(stream: AsyncIterator[bytes]) -> None:
@@ -225,7 +243,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         found = (load_weights(name) for name in available_weights())
         return [
             {"name": w.config.name, "kind": w.config.kind, "weights": w.hash,
-             "latent_channels": w.config.latent_channels} for w in found
+             "latent_channels": w.config.latent_channels or None} for w in found
         ]  # fmt: skip
 
     def picture(data: bytes, every: bool = False) -> Picture:
@@ -349,6 +367,8 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     def docs() -> HTMLResponse:
         return HTMLResponse(_page(app.openapi()))
 
+    app.add_middleware(_Head)
+
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": f"unexpected {type(error).__name__}"}, 500)
@@ -356,9 +376,21 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     return app
 
 
+class _Head:
+    """Answers HEAD as GET, whose body the server then leaves out (RFC 9110, 9.3.2)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self.app(scope, receive, send)
+
+
 def _sigma(text: str) -> float | None:
     """None for auto."""
-    if text == "auto":
+    if text.lower() == "auto":
         return None
     try:
         level = float(text)

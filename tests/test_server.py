@@ -1,5 +1,6 @@
 """The HTTP server, in this process through an ASGI client, and as a program."""
 
+import asyncio
 import io
 import os
 import signal
@@ -222,6 +223,8 @@ def test_health_models_metrics_and_a_page_from_nowhere_else(client):
     metrics = client.get("/metrics").text
     assert 'zenith_requests_total{operation="denoise",status="200"}' in metrics
     assert "zenith_in_progress 0.0" in metrics
+    assert client.head("/health").status_code == client.head("/").status_code == 200
+    assert client.head("/denoise").status_code == 405
     page = client.get("/").text
     assert "POST /denoise" in page
     assert "http://" not in page and "https://" not in page
@@ -257,6 +260,56 @@ def test_too_many_and_too_slow_requests_are_turned_away(monkeypatch):
         while client.get("/health").json()["in_progress"] and time.monotonic() < deadline:
             time.sleep(0.01)
         assert client.post("/denoise?sigma=5", content=body).status_code == 200
+
+
+def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):
+    """Through the ASGI interface: the test client cannot hang up."""
+    begun, release, done = threading.Event(), threading.Event(), []
+    real = Denoiser.clean
+
+    def slow(self, pixels, *arguments, **options):
+        begun.set()
+        assert release.wait(60)
+        done.append(pixels.shape[2])
+        return real(self, pixels, *arguments, **options)
+
+    monkeypatch.setattr(Denoiser, "clean", slow)
+    app = create_app(Limits(jobs=1, queue=2), threads=1)
+
+    async def post(width, hang_up):
+        asked, sent = [], []
+        body = png(noisy(width=width))
+
+        async def receive():
+            asked.append(None)
+            if len(asked) == 1:
+                return {"type": "http.request", "body": body, "more_body": False}
+            await hang_up.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "root_path": "",
+                 "path": "/denoise", "raw_path": b"/denoise", "query_string": b"sigma=5", "headers": [],
+                 "server": ("here", 80), "client": ("me", 1), "app": app}  # fmt: skip
+        await app(scope, receive, send)
+        return sent[0]["status"]
+
+    async def main():
+        never, now = asyncio.Event(), asyncio.Event()
+        first = asyncio.create_task(post(16, never))
+        assert await asyncio.to_thread(begun.wait, 60)
+        second = asyncio.create_task(post(24, now))
+        await asyncio.sleep(0.1)  # so that it waits
+        now.set()
+        assert await second == 499
+        third = asyncio.create_task(post(32, never))
+        release.set()
+        assert await first == await third == 200
+
+    asyncio.run(main())
+    assert done == [16, 32]
 
 
 def test_the_program_listens_serves_and_ends_with_130():
