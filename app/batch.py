@@ -17,15 +17,18 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from zenith_ae.errors import ImageError, OutputError, ZenithError
 from zenith_ae.files import is_device, is_result, reason
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = [
     "STDIO", "EmptyFolderError", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan",
@@ -239,7 +242,7 @@ def is_done(job: Job) -> bool:
     return job.output != STDIO and os.path.isfile(job.output)
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Text on one line: names may hold line ends, and what a terminal takes for a command."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
 
@@ -254,7 +257,7 @@ class Reporter:
     def progress(self, text: str) -> None:
         """One line that is overwritten, on a terminal only."""
         if not self.quiet and sys.stderr.isatty():
-            self._write(sys.stderr, f"\r\x1b[K{_visible(text)[:200]}", end="")
+            self._write(sys.stderr, f"\r\x1b[K{visible(text)[:200]}", end="")
             self._shown = bool(text)
 
     def result(self, record: dict[str, Any], sentence: str, to_stdout: bool = True) -> None:
@@ -264,9 +267,9 @@ class Reporter:
             ascii_only = not codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
             self._write(sys.stdout, json.dumps(record, ensure_ascii=ascii_only, allow_nan=False))
         elif to_stdout and not self.quiet:
-            self._write(sys.stdout, _visible(sentence))
+            self._write(sys.stdout, visible(sentence))
         elif self.verbose:
-            self._write(sys.stderr, _visible(sentence))
+            self._write(sys.stderr, visible(sentence))
 
     def note(self, text: str) -> None:
         if not self.quiet:
@@ -278,7 +281,7 @@ class Reporter:
 
     def error(self, text: str) -> None:
         self._clear()
-        self._write(sys.stderr, f"zenith-ae: {_visible(text)}")
+        self._write(sys.stderr, f"zenith-ae: {visible(text)}")
 
     def _clear(self) -> None:
         if self._shown:
@@ -287,9 +290,7 @@ class Reporter:
 
     @staticmethod
     def _write(stream: TextIO, text: str, end: str = "\n") -> None:
-        # File names may hold bytes that are no text.
-        encoding = stream.encoding or "utf-8"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + end)
+        stream.write(text + end)
         stream.flush()
 
 
@@ -312,7 +313,9 @@ class Work:
     verb: str
 
 
-def run_jobs(jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: bool = False) -> int:
+def run_jobs(
+    jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: bool = False
+) -> dict[Job, Exception]:
     """Do the jobs in order; a failed one does not stop the rest.
 
     While one input is computed the next is read and the one before is written. Whatever ends the
@@ -320,8 +323,10 @@ def run_jobs(jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: boo
 
     Returns
     -------
-    Exit code: 0 if every input is done or was skipped, else 1.
+    The jobs that failed, and why.
     """
+    from concurrent.futures import ThreadPoolExecutor  # a tenth of the start of a command that needs none
+
     todo = [job for job in jobs if job.error is None and (overwrite or not is_done(job))]
     turn = {job: i for i, job in enumerate(todo)}
     # A pipe may block for ever; only files are worth a thread, and one alone is not.
@@ -329,15 +334,23 @@ def run_jobs(jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: boo
     reader, writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     reads: dict[Job, Future[tuple[Any, float]]] = {}
     progress = _Progress(reporter, len(jobs), len(todo), work.verb)
-    failed = 0
+    failures: dict[Job, Exception] = {}
     last: _Writing | None = None
 
     def finish_last() -> None:
         """Wait for the file being written, and report it."""
-        nonlocal failed, last
+        nonlocal last
         if last is not None:
             writing, last = last, None
-            failed += writing.finish(reporter)
+            finish(writing)
+
+    def finish(writing: _Writing) -> None:
+        if (error := writing.finish(reporter)) is not None:
+            fail(writing.job, error)
+
+    def fail(job: Job, error: Exception) -> None:
+        failures[job] = error
+        _fail(job, error, reporter)
 
     def read_ahead(index: int) -> None:
         if threaded and index < len(todo):
@@ -348,7 +361,11 @@ def run_jobs(jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: boo
         for number, job in enumerate(jobs, 1):
             if job not in turn:
                 finish_last()
-                failed += _pass_over(job, reporter)
+                if job.error is not None:
+                    fail(job, job.error)
+                else:
+                    sentence = f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
+                    reporter.result(_record(job) | {"status": "skipped"}, sentence)
                 continue
             progress.show(number, job)
             ahead = reads.pop(job, None)
@@ -361,46 +378,50 @@ def run_jobs(jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: boo
                 del content
             except Exception as error:
                 finish_last()
-                failed += _fail(job, error, reporter)
+                fail(job, error)
                 continue
             finally:
                 progress.done += 1
             finish_last()
-            last = _Writing(job, done, reading + computing)
+            seconds = reading + computing
             if threaded:
-                last.future = writer.submit(_timed, work.write, job, result)
+                written = writer.submit(_timed, work.write, job, result).result
+                last = _Writing(job, done, seconds, written)
             else:
-                last.now(work.write, result)
-                finish_last()
+                finish(_Writing(job, done, seconds, partial(_timed, work.write, job, result)))
             del result
         finish_last()
     finally:
         reader.shutdown(wait=False, cancel_futures=True)
         writer.shutdown(wait=True)
+        finish_last()
         reporter.progress("")
-    return 1 if failed else 0
+    return failures
 
 
+@dataclass
 class _Writing:
-    """An output on its way to the disk, and what to report when it is there."""
+    """An output on its way to the disk, and what to report when it is there.
 
-    def __init__(self, job: Job, done: dict[str, Any], seconds: float) -> None:
-        self.job, self.done, self.seconds = job, done, seconds
-        self.future: Future[tuple[Sequence[str], float]] = Future()
+    Attributes
+    ----------
+    job, done : what it is of, and what its computation reports.
+    seconds : what reading and computing took.
+    outcome : waits until it is written, or writes it; returns notes and seconds.
+    """
 
-    def now(self, write: Callable[[Job, Any], Sequence[str]], result: Any) -> None:
-        try:
-            self.future.set_result(_timed(write, self.job, result))
-        except Exception as error:
-            self.future.set_exception(error)
+    job: Job
+    done: dict[str, Any]
+    seconds: float
+    outcome: Callable[[], tuple[Sequence[str], float]]
 
-    def finish(self, reporter: Reporter) -> int:
-        """Report; 1 if it failed, else 0."""
+    def finish(self, reporter: Reporter) -> Exception | None:
+        """Report, or return why it failed."""
         job, done = self.job, self.done
         try:
-            written, writing = self.future.result()
+            written, writing = self.outcome()
         except Exception as error:
-            return _fail(job, error, reporter)
+            return error
         notes = [*done.pop("notes", ()), *written]
         sentence = done.pop("sentence", "")
         for note in notes:
@@ -409,16 +430,7 @@ class _Writing:
         record["seconds"] = round(self.seconds + writing, 3)
         arrow = f"{job.source} -> {job.output}"
         reporter.result(record, f"{arrow}  {sentence}".rstrip(), to_stdout=job.output != STDIO)
-        return 0
-
-
-def _pass_over(job: Job, reporter: Reporter) -> int:
-    """Report a job that is not done: it failed before, or its output exists."""
-    if job.error is not None:
-        return _fail(job, job.error, reporter)
-    sentence = f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
-    reporter.result(_record(job) | {"status": "skipped"}, sentence)
-    return 0
+        return None
 
 
 def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -430,12 +442,11 @@ def _record(job: Job) -> dict[str, Any]:
     return {"input": job.source, "output": job.output or None}
 
 
-def _fail(job: Job, error: Exception, reporter: Reporter) -> int:
+def _fail(job: Job, error: Exception, reporter: Reporter) -> None:
     message = _describe(error, job.source)
     reporter.error(message)
     if reporter.as_json:
         reporter.result(_record(job) | {"status": "failed", "error": message}, "")
-    return 1
 
 
 class _Progress:
@@ -460,7 +471,8 @@ def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
     failed = 0
     for job in jobs:
         if job.error is not None:
-            failed += _fail(job, job.error, reporter)
+            _fail(job, job.error, reporter)
+            failed += 1
             continue
         skip = not overwrite and is_done(job)
         sentence = f"{job.source} -> {job.output}" + ("  (exists, would be skipped)" if skip else "")
@@ -475,7 +487,7 @@ def make_folder(output: str | Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"{folder}: cannot make the folder: {error.strerror or error}; choose another with -o"
+            f"{folder}: cannot make the folder: {reason(error)}; choose another with -o"
         ) from None
 
 

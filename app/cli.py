@@ -6,6 +6,7 @@ Exit codes: 0 everything done (or skipped because it exists), 1 something failed
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -19,8 +20,9 @@ import click
 
 from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
+from zenith_ae.files import reason
 
-from .batch import STDIO, Job, Kind
+from .batch import STDIO, Job, Kind, visible
 from .session import (
     Compute,
     Number,
@@ -67,8 +69,7 @@ class LazyGroup(click.Group):
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        own = super().list_commands(ctx)
-        return [*(name for name in self.commands if name in own), *self.LAZY]
+        return [*self.commands, *self.LAZY]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in self.LAZY:
@@ -175,8 +176,8 @@ def watch(**options: Any) -> int:
     """Denoise every picture in a folder, and each new one as soon as it is complete.
 
     INPUT is a folder, searched with its subfolders. A picture counts as complete when it did not
-    change between two looks. What cannot be read is reported once, and tried again when it changes.
-    Ctrl-C ends it.
+    change between two looks; one that is replaced later replaces its result. What cannot be read is
+    reported once, and tried again when it changes; what cannot be written, after a while. Ctrl-C ends it.
 
     \b
     Example:
@@ -230,8 +231,10 @@ def encode(**options: Any) -> int:
     def compute(job: Job, picture: Picture) -> tuple[LatentFile, dict[str, Any]]:
         model = session.load(options["model"])
         file = model.encode_picture(picture, options["tile"])
-        z = file.latents
-        return file, {"sentence": f"{z.shape}", **facts(picture, model), "shape": list(z.shape)}
+        z, report = file.latents, facts(picture, model)
+        if picture.layout in ("LA", "RGBA"):
+            report["notes"] = [*report["notes"], "transparency is not encoded"]
+        return file, {"sentence": f"{z.shape}", **report, "shape": list(z.shape)}
 
     def write(job: Job, file: LatentFile) -> tuple[str, ...]:
         if job.output == STDIO:
@@ -352,6 +355,9 @@ def run(arguments: list[str] | None = None) -> int:
     for name in ("stdin", "stdout", "stderr"):  # None where a shell closed it, as 2>&- does
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # file names may hold bytes that are no text
     try:
         code = cli.main(arguments, prog_name="zenith-ae", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -375,7 +381,7 @@ def run(arguments: list[str] | None = None) -> int:
         complain("not enough memory")
         return 1
     except OSError as error:
-        complain(f"{error.filename or 'standard output'}: {error.strerror or error}; is there room to write?")
+        complain(f"{error.filename or 'standard output'}: {reason(error)}; is there room to write?")
         return 1
     except Exception as error:
         if os.environ.get("ZENITH_DEBUG"):
@@ -386,7 +392,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def complain(text: str) -> None:
-    print(f"zenith-ae: {text}", file=sys.stderr)
+    print(f"zenith-ae: {visible(text)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

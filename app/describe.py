@@ -11,6 +11,7 @@ import click
 from zenith_ae.errors import ZenithError
 from zenith_ae.files import is_device
 
+from .batch import visible
 from .session import ANY_PATH
 
 __all__ = ["info", "models"]
@@ -103,7 +104,7 @@ def info(file: str, as_json: bool) -> int:
                 value = [f"{name} {number}" for name, number in value.items()]
             text = ", ".join(map(str, value)) if isinstance(value, list) else value
             if text not in (None, ""):
-                click.echo(f"{key.replace('_', ' '):<18}{text}")
+                click.echo(f"{visible(key.replace('_', ' ')):<18}{visible(str(text))}")
     return 0
 
 

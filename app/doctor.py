@@ -6,7 +6,6 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Any
 
 import click
@@ -35,7 +34,8 @@ def doctor(as_json: bool) -> int:
     checks: list[dict[str, Any]] = []
     if not as_json:
         for key, value in facts.items():
-            click.echo(f"{key:<18}{', '.join(value) if isinstance(value, list) else value}")
+            text = ", ".join(value) if isinstance(value, list) else value
+            click.echo(f"{key:<18}{text or 'none of AVX-512 VNNI, AVX-512 BF16, AMX'}")
         click.echo()
     for check in all_checks(facts["levels available"], facts["level used"]):
         checks.append(check)
@@ -63,7 +63,7 @@ def installation() -> dict[str, Any]:
     except ImportError as error:
         why = f"none: {why_no_kernels(error)}"
         return facts | {"levels compiled": [], "levels available": [], "level used": why}
-    facts["cpu has also"] = list(cpu_features()) or ["none of AVX-512 VNNI, AVX-512 BF16, AMX"]
+    facts["cpu has also"] = list(cpu_features())
     facts["levels compiled"] = list(compiled_isas())
     facts["levels available"] = list(available_isas())
     try:
@@ -75,6 +75,8 @@ def installation() -> dict[str, Any]:
 
 
 def version(package: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from zenith_ae.errors import OutputError
-from zenith_ae.files import atomic_writer, is_device
+from zenith_ae.files import atomic_writer, is_device, reason
 
 from .batch import STDIO, EmptyFolderError, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
 
@@ -33,6 +33,10 @@ __all__ = [
 #: `watch` rests at least this many times as long as a look at its folder took the CPU.
 LOOKING = 4
 
+#: What could not be written, `watch` tries again after this many intervals, then after twice as long each
+#: time, but at least so often (seconds).
+RETRY, LONGEST_PAUSE = 10, 3600.0
+
 Read = Callable[[Job], Any]
 Compute = Callable[[Job, Any], tuple[Any, dict[str, Any]]]
 Write = Callable[[Job, Any], Sequence[str]]
@@ -48,11 +52,24 @@ class Number(click.FloatRange):
         return number
 
 
-class Tile(click.ParamType):
-    name = "auto|0|N"
+class AutoOr(click.ParamType):
+    """``auto``, or what a subclass takes."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name  # not in capitals
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "auto" or isinstance(value, int):
+        return "auto" if str(value).lower() == "auto" else self.number(value, param, ctx)
+
+    def number(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        raise NotImplementedError
+
+
+class Tile(AutoOr):
+    name = "auto|0|N"
+
+    def number(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, int):
             return value
         if not str(value).isdecimal():
             self.fail(f"{value!r} is not auto, 0 or a number of pixels", param, ctx)
@@ -75,12 +92,10 @@ class Model(click.ParamType):
         return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
 
 
-class Sigma(click.ParamType):
+class Sigma(AutoOr):
     name = "auto|N"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "auto":
-            return value
+    def number(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             sigma = float(value)
         except ValueError:
@@ -126,7 +141,8 @@ def writing(command: Callable) -> Callable:
                      help="Format of outputs without -o FILE: png, jpg, webp, ... [default: the input's]"),
         click.option("--quality", type=click.IntRange(1, 100),
                      help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
-        click.option("--strip", is_flag=True, help="Leave out EXIF, XMP and resolution; colours stay right."),
+        click.option("--strip/--keep-metadata",
+                     help="Leave out EXIF, XMP and resolution; colours stay right. [default: keep]"),
     ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -167,17 +183,24 @@ class Session:
             return show_plan(self.jobs, self.reporter, self.options["overwrite"])
         if self.options["model"] and any(self.pending(job) for job in self.jobs):
             self.load(self.options["model"])
-        return run_jobs(self.jobs, Work(read, compute, write, verb), self.reporter, self.options["overwrite"])
+        work = Work(read, compute, write, verb)
+        return 1 if run_jobs(self.jobs, work, self.reporter, self.options["overwrite"]) else 0
 
     def watch(self, verb: str, read: Read, compute: Compute, write: Write, interval: float) -> int:
         """Do the jobs of a folder, and for ever those that appear in it, once their files keep still."""
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, self.options["overwrite"])
         work = Work(read, compute, write, verb)
+
+        def is_due(source: str) -> bool:
+            return source in pauses and time.monotonic() >= pauses[source][0]
+
         self.load(self.options["model"])
         self.reporter.detail("watching; Ctrl-C ends it")
         before: dict[str, object] = {}
-        tried: dict[str, object] = {}
+        tried: dict[str, object] = {}  # the state in which each input had its turn
+        made: set[str] = set()  # inputs whose outputs this run has written
+        pauses: dict[str, tuple[float, float]] = {}  # when to try again, and the pause after that
         while True:
             start = time.thread_time()
             there = os.path.isdir(self.options["inputs"][0])  # a network's folder may be away for a while
@@ -189,8 +212,8 @@ class Session:
                 for job in jobs
                 if now[job.source] is not None
                 and now[job.source] == before.get(job.source)
-                and now[job.source] != tried.get(job.source)
-                and self.pending(job)
+                and (now[job.source] != tried.get(job.source) or is_due(job.source))
+                and (self.pending(job) or job.source in made)
             ]
             looking = time.thread_time() - start
             # Two inputs for one output, say: no work will come of it.
@@ -198,7 +221,18 @@ class Session:
             tried |= {job.source: str(job.error) for job in hopeless}
             tried |= {job.source: now[job.source] for job in still}
             run_jobs(hopeless, work, self.reporter)
-            run_jobs(still, work, self.reporter, self.options["overwrite"])
+            # An input that was replaced, or whose copy had only stalled, replaces what came of it.
+            replaced = [job for job in still if job.source in made]
+            fresh = [job for job in still if job.source not in made]
+            failures = run_jobs(replaced, work, self.reporter, overwrite=True)
+            failures |= run_jobs(fresh, work, self.reporter, self.options["overwrite"])
+            for job in still:
+                _, pause = pauses.pop(job.source, (0.0, RETRY * interval))
+                error = failures.get(job)
+                if error is None:
+                    made.add(job.source)
+                elif isinstance(error, OutputError | MemoryError):  # which no change of the input mends
+                    pauses[job.source] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE)
             before = now
             time.sleep(max(interval, LOOKING * looking))
 
@@ -267,13 +301,15 @@ def picture_suffix(options: dict[str, Any]) -> str | None:
 
 
 def write_stdout(data: bytes) -> None:
+    if getattr(sys.stdout, "name", "") == os.devnull:  # which `cli.run` puts where a shell closed it
+        raise OutputError("<stdout>: is closed; give -o FILE")
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"<stdout>: cannot write: {error.strerror or error}") from None
+        raise OutputError(f"<stdout>: cannot write: {reason(error)}") from None
 
 
 def picture_kind(tag: str, options: dict[str, Any]) -> Kind:

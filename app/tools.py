@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from zenith_ae.files import reason
+
 from .session import Model, Number
 
 __all__ = ["Limits", "completion", "convert", "serve"]
@@ -76,6 +78,8 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
 
     from .batch import make_folder
 
+    if layout != "diffusers" and output.suffix.lower() != ".safetensors":
+        raise click.UsageError(f"{output}: --to {layout} writes safetensors; give a name that ends so")
     files = {
         "zenith": lambda: [output],
         "taesd": lambda: list(taesd_files(output).values()),
@@ -192,6 +196,6 @@ def serve(
         listen(host, port, Limits(max_upload * 2**20, max_pixels, jobs, queue, timeout), threads)
     except OSError as error:
         raise click.ClickException(
-            f"{host}:{port}: {error.strerror or error}; choose another --port or --host"
+            f"{host}:{port}: {reason(error)}; choose another --port or --host"
         ) from None
     raise KeyboardInterrupt  # it was ended by one

@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 
-from zenith_ae.models import zoo
-
 from .session import Number
 
 __all__ = ["evaluate", "train"]
@@ -185,6 +183,7 @@ def denoise(
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
     config = _config(8, options)
+    from zenith_ae.models import zoo
     from zenith_ae.training.degradations import MIXTURES
     from zenith_ae.training.restore import train_restoration
 
@@ -248,6 +247,7 @@ def distill(
           --model zenith-taesd-lite --data photos/ --minutes 60 -o runs/lite
     """
     config = _config(16, options)
+    from zenith_ae.models import zoo
     from zenith_ae.training.distill import train_distillation
     from zenith_ae.weights import load_weights
 
@@ -321,6 +321,7 @@ def graft(
           --init runs/encoder/zenith-taef2.safetensors --data photos/ --minutes 30 -o runs/hybrid
     """
     config = _config(8, options)
+    from zenith_ae.models import zoo
     from zenith_ae.training.graft import train_graft
     from zenith_ae.weights import load_weights
 
@@ -362,6 +363,7 @@ def autoencode(
       zenith-ae train autoencode --data photos/ --minutes 60 -o runs/4ch
     """
     config = _config(8, options)
+    from zenith_ae.models import zoo
     from zenith_ae.training.autoencode import train_autoencoder
 
     path = train_autoencoder(
@@ -408,7 +410,7 @@ def autoencode(
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise.")
 @click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads [default: all].")
-@click.option("--pictures", is_flag=True, help="Print each picture's values too.")
+@click.option("--pictures", is_flag=True, help="Print each picture's values too; JSON always has them.")
 @click.option(
     "--sheet",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -422,7 +424,7 @@ def autoencode(
     help="Pictures on the sheet.",
 )
 @click.option("--case", help="Case on the sheet, by its name in the table [default: the first].")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def evaluate(
     model: str,
     source: str,
@@ -469,6 +471,6 @@ def evaluate(
         degradations=degradations, grey=grey, reference=reference, other=second,
         passes=int(passes), progress=progress, observe=places,
     )  # fmt: skip
-    click.echo(to_json(result, pictures) if as_json else format_table(result, pictures))
+    click.echo(to_json(result) if as_json else format_table(result, pictures))
     if places is not None:
         places.save()

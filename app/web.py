@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from zenith_ae.errors import ConfigError, MissingDependencyError
+from zenith_ae.files import reason
 
 __all__ = ["Guard", "example_pictures", "serve", "ui"]
 
@@ -146,7 +147,7 @@ def check_port(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        text = error.strerror or str(error)
+        text = reason(error)
         raise ConfigError(f"{host}:{port}: cannot listen: {text}; choose another --port or --host") from None
 
 

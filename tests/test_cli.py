@@ -287,6 +287,7 @@ def test_an_interrupted_batch_finishes_the_file_in_hand(here, dn, capsys, monkey
     monkeypatch.setattr(Denoiser, "clean", interrupted)
     assert run(["denoise", "in", "-o", "out", *dn]) == 130
     assert tree("out") == ["0.denoised.png", "1.denoised.png"]
+    assert capsys.readouterr().out.count(" -> ") == 2  # the one in hand is told of too
     for name in tree("out"):
         assert pixel(Path("out", name)) == (110, 110, 110)
 
@@ -825,6 +826,55 @@ def test_watch_takes_what_appears_once_it_is_complete(here, dn, capsys, monkeypa
     assert run(["watch", "in/a.png", *dn]) == 2
 
 
+def test_watch_does_a_replaced_input_again_and_leaves_results_of_others_alone(here, dn, capsys, monkeypatch):
+    """The copy of `a.png` had only stalled, and was complete by chance."""
+    picture("in/a.png", size=(24, 16))
+    picture("in/b.png")
+    Path("out").mkdir()
+    Path("out/b.denoised.png").write_bytes(b"of somebody else")
+    looks = []
+
+    def sleep(seconds):
+        looks.append(Image.open("out/a.denoised.png").size if Path("out/a.denoised.png").exists() else None)
+        if len(looks) == 3:
+            picture("in/a.png", size=(40, 32))
+            picture("in/b.png", size=(40, 32))
+        if len(looks) == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    assert looks[1] == looks[3] == (24, 16)
+    assert looks[4] == looks[5] == (40, 32)
+    assert Path("out/b.denoised.png").read_bytes() == b"of somebody else"
+    assert capsys.readouterr().out.count("a.png -> ") == 2
+
+
+def test_watch_tries_again_what_could_not_be_written(here, dn, capsys, monkeypatch):
+    picture("in/sub/a.png")
+    Path("out").mkdir()
+    Path("out/sub").write_bytes(b"in the way")
+    clock, looks = [0.0], 0
+
+    def sleep(seconds):
+        nonlocal looks
+        clock[0], looks = clock[0] + seconds, looks + 1
+        if looks == 15:  # tried at the second look and ten later, and not again before 20 more
+            Path("out/sub").unlink()
+        if looks < 30:
+            assert not Path("out/sub").is_dir()
+        if Path("out/sub/a.denoised.png").exists():
+            raise KeyboardInterrupt
+        assert looks < 40
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    assert run(["watch", "in", "-o", "out", "--interval", "1", *dn]) == 130
+    out, err = capsys.readouterr()
+    assert err.count("cannot make the folder") == 2
+    assert out.count(" -> ") == 1
+
+
 def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, monkeypatch):
     picture("in/a.png")
     Path("in/locked").mkdir()
@@ -1086,6 +1136,13 @@ def test_closed_streams_do_no_harm(here, dn, closed):
     assert pixel("b.png")
 
 
+def test_a_result_for_a_closed_standard_output_is_an_error(here, dn):
+    picture("a.png")
+    command = f'"{sys.executable}" -m zenith_ae denoise a.png {" ".join(dn)} -o - >&-'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "is closed" in one_line(done.stderr)
+
+
 def test_closed_standard_input_is_an_empty_file(here, dn):
     command = f'"{sys.executable}" -m zenith_ae denoise - {" ".join(dn)} <&-'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
@@ -1096,6 +1153,52 @@ def test_names_cannot_command_the_terminal(here, dn, capsys):
     picture("a\nb\x1b[31m.png")
     assert run(["denoise", "a\nb\x1b[31m.png", *dn]) == 0
     assert capsys.readouterr().out == "a\\nb\\x1b[31m.png -> a\\nb\\x1b[31m.denoised.png  (sigma 10)\n"
+
+
+def test_info_shows_what_foreign_weights_say_on_one_line_each(here, capsys):
+    config = build("zenith-taesd-nano")
+    said = {"licence": "MIT\x1b]0;owned\x07\nweights           fake"}
+    save_weights("w.safetensors", config, random_weights(config).tensors, said)
+    assert run(["info", "w.safetensors"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "MIT\\x1b]0;owned\\x07\\nweights" in out
+    assert sum(line.startswith("weights") for line in out.splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems hold text only")
+def test_names_that_are_no_text_are_shown(here):
+    picture("a.png")
+    os.rename(b"a.png", b"caf\xe9.png")
+    done = subprocess.run(
+        [sys.executable, "-m", "zenith_ae", "info", b"caf\xe9.png"],
+        capture_output=True, check=True, env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},
+    )  # fmt: skip
+    assert b"caf\\udce9.png" in done.stdout and not done.stderr
+
+
+def test_automatic_is_so_in_any_case_and_metadata_can_be_asked_to_stay(here, dn, capsys):
+    picture("a.png")
+    assert run(["denoise", "a.png", *dn, "--sigma", "AUTO", "--tile", "Auto", "--keep-metadata"]) == 0
+    assert run(["denoise", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--sigma auto|N" in out and "--tile auto|0|N" in out and "--strip / --keep-metadata" in out
+
+
+def test_encode_says_that_transparency_is_not_in_latents(here, ae, capsys):
+    picture("a.png", mode="RGBA")
+    picture("b.png")
+    assert run(["encode", "a.png", "b.png", "--json", *ae]) == 0
+    notes = [json.loads(line)["notes"] for line in capsys.readouterr().out.splitlines()]
+    assert notes == [["transparency is not encoded"], []]
+
+
+@pytest.mark.parametrize("layout", ["zenith", "taesd"])
+def test_convert_writes_no_name_that_it_cannot_read_back(here, layout, capsys):
+    config = build("taesd", 4)
+    save_weights("w.safetensors", config, random_weights(config).tensors)
+    assert run(["convert", "w.safetensors", "-o", "q_encoder.pth", "--to", layout]) == 2
+    assert "give a name that ends so" in capsys.readouterr().err
+    assert tree(".") == ["w.safetensors"]
 
 
 def test_json_is_json_in_every_encoding(here, dn):

@@ -13,7 +13,7 @@ from PIL import Image, ImageCms
 import zenith_ae
 from zenith_ae import pipelines
 from zenith_ae.batches import as_batch, from_rgb, orient, to_rgb, unorient
-from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError
+from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError, ZenithError
 from zenith_ae.image_writing import write_picture
 from zenith_ae.images import Picture, read_picture
 from zenith_ae.models.zoo import build
@@ -30,6 +30,38 @@ def ae(identity_autoencoder):
 @pytest.fixture(scope="module")
 def dn(sigma_denoiser):
     return zenith_ae.load(sigma_denoiser, threads=2)
+
+
+def test_numbers_beyond_float32_are_refused_and_tiny_ones_are_nothing(dn, ae):
+    """Also where numpy and Python take warnings for errors."""
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        for tiny in (np.full((8, 8, 3), 1e-300), np.full((8, 8, 3), 1e-6, np.float16)):
+            assert dn(tiny, sigma=0).max() < 0.01
+        with pytest.raises(ImageError, match="finite"):
+            dn(np.full((8, 8, 3), 1e300))
+        with pytest.raises(LatentError, match="finite"):
+            ae.decode(np.full((1, 192, 2, 2), 1e300))
+
+
+def test_masked_arrays_are_refused(dn):
+    with pytest.raises(ImageError, match="fill it first"):
+        dn(np.ma.masked_array(noise((8, 8, 3)), mask=True))
+
+
+def test_a_tiff_opened_by_pillow_keeps_what_its_tags_say(dn, tmp_path):
+    exif = Image.Exif()
+    exif[271] = "Maker"
+    Image.fromarray(noise((8, 12, 3))).save(tmp_path / "a.tif", exif=exif)
+    with Image.open(tmp_path / "a.tif") as image:
+        assert dn(image, sigma=5).getexif()[271] == "Maker"
+
+
+def test_paths_that_no_file_can_have_are_one_clear_line(tmp_path):
+    picture = Picture(noise((8, 8, 3)), "RGB", "RGB")
+    for call in (lambda: zenith_ae.read_latents("a\0b"), lambda: write_picture(picture, "a\0b.png")):
+        with pytest.raises(ZenithError, match="not a usable path"):
+            call()
 
 
 def noise(shape, dtype=np.uint8, seed=0):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from zenith_ae import weights as weights_module
 from zenith_ae.errors import OutputError, WeightsError
 from zenith_ae.models import zoo
 from zenith_ae.models.spec import ModelConfig
-from zenith_ae.weights import Weights, load_weights, save_weights
+from zenith_ae.weights import Weights, load_weights, save_diffusers, save_weights
 
 SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[1] / ".." / "shared"))
 
@@ -124,7 +125,7 @@ def test_pickle_of_tensors_loads_through_torch(tmp_path: Path) -> None:
     loaded = load_weights(tmp_path / "w.pth")
     assert np.array_equal(loaded.tensors["decoder.1.weight"], tensors["decoder.1.weight"])
     torch.save({"a": Path("x")}, tmp_path / "bad.pth")
-    with pytest.raises(WeightsError, match="not a readable"):
+    with pytest.raises(WeightsError, match=r"named tensors alone$"):  # torch advises what is not safe
         load_weights(tmp_path / "bad.pth")
 
 
@@ -242,6 +243,37 @@ def test_a_folder_does_not_hide_a_shipped_model_of_its_name(nano, tmp_path: Path
     for folder in ("./some", Path("some")):
         with pytest.raises(WeightsError, match="in this folder"):
             load_weights(folder)
+
+
+def test_a_folder_of_one_model_is_that_model(nano, tmp_path: Path) -> None:
+    """A pair as TAESD comes, or a file as training leaves it; of several, one has to be named."""
+    _, tensors = vanilla(tmp_path, "pair")
+    loaded = load_weights(tmp_path)
+    assert loaded.config.name == "some"
+    assert np.array_equal(loaded.tensors["encoder.0.weight"], tensors["encoder.0.weight"])
+    config, tensors = nano
+    save_weights(tmp_path / "w.safetensors", config, tensors)
+    with pytest.raises(WeightsError, match="several models, name one: some and 1 more"):
+        load_weights(tmp_path)
+
+
+def test_what_scales_latents_survives_the_layout_of_diffusers(tmp_path: Path) -> None:
+    said = {"scaling_factor": "1.5", "latent_magnitude": "2.0", "latent_shift": "0.25"}
+    folder, _ = vanilla(tmp_path, "diffusers")
+    weights = replace(load_weights(folder), metadata=said)
+    save_diffusers(tmp_path / "again", weights)
+    found = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert {key: found[key] for key in said} == {key: float(value) for key, value in said.items()}
+    assert found["shift_factor"] == 0
+    with pytest.raises(WeightsError, match=r"should hold numbers: .*abc"):
+        save_diffusers(tmp_path / "again", replace(weights, metadata={"scaling_factor": "abc"}))
+
+
+def test_a_config_nested_without_end_is_one_clear_line(tmp_path: Path) -> None:
+    folder, _ = vanilla(tmp_path, "diffusers")
+    (folder / "config.json").write_text("[" * 200_000)
+    with pytest.raises(WeightsError, match=r"config\.json is not readable"):
+        load_weights(folder)
 
 
 def test_missing_model_names_the_shipped_ones() -> None:

@@ -89,6 +89,7 @@ def as_batch(image: Any) -> Batch:
     if "PIL.Image" in sys.modules:
         from PIL import Image
 
+        from .image_metadata import read_metadata
         from .images import Picture, check_picture, from_pil, to_pil
 
         if isinstance(image, Picture):
@@ -108,6 +109,8 @@ def as_batch(image: Any) -> Batch:
             def restore(new: NDArray) -> Image.Image:
                 result = to_pil(picture.with_pixels(new[0]))
                 result.info = {k: v for k, v in image.info.items() if k != "transparency"}
+                if image.format == "TIFF" and (exif := read_metadata(image).get("exif")):
+                    result.info.setdefault("exif", exif)  # it has tags in place of a block
                 return result
 
             return Batch(_check(picture.pixels[None]), picture.layout, restore)
@@ -146,13 +149,16 @@ def _from_tensor(tensor: Any) -> Batch:
 
 
 def _from_array(array: NDArray) -> Batch:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ImageError("a masked array would lose its mask; fill it first (array.filled(value))")
     whole = {2: array[None, ..., None], 3: array[None], 4: array}.get(array.ndim)
     if whole is None or whole.shape[3] not in _LAYOUTS:
         raise ImageError(
             f"an array must be (H, W), (H, W, C) or (N, H, W, C) with 1 to 4 channels last, got {array.shape}"
         )
     if array.dtype.kind == "f":
-        pixels = whole.astype(np.float32, copy=False)
+        with np.errstate(all="ignore"):  # what float32 cannot hold is refused below, or is nothing
+            pixels = whole.astype(np.float32, copy=False)
     elif array.dtype.newbyteorder("=") in (np.uint8, np.uint16):
         pixels = whole.astype(array.dtype.newbyteorder("="), copy=False)
     else:

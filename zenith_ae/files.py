@@ -60,7 +60,10 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
     OutputError
         If the folder or the file cannot be written (permission, disk full, ...).
     """
-    target = Path(os.path.realpath(path))
+    try:
+        target = Path(os.path.realpath(path))
+    except ValueError as error:  # "embedded null byte"
+        raise OutputError(f"{os.fspath(path)!r}: not a usable path: {error}") from None
     if os.path.isdir(target):  # os.path answers for impossible names too
         raise OutputError(f"{path}: is a folder; give a file name")
     special = is_device(path)  # the target of /dev/fd/63, a pipe of the shell's, is no path
@@ -73,7 +76,7 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
             descriptor if descriptor is not None else temporary, "w" if special or nameless else "x"
         )
     except OSError as error:
-        raise OutputError(f"{path}: cannot write: {reason(error)}; choose another place with -o") from None
+        raise OutputError(f"{path}: cannot write: {reason(error)}; choose another place") from None
     file = _Writer(raw)
     try:
         try:

@@ -123,7 +123,8 @@ def check_latents(
     if channels is not None and latents.shape[1] != channels:
         raise LatentError(f"{name}: {latents.shape[1]} latent channels, but the model has {channels}; "
                           "use the model that made them")  # fmt: skip
-    latents = latents.astype(np.float32, copy=False)
+    with np.errstate(all="ignore"):
+        latents = latents.astype(np.float32, copy=False)
     if not np.isfinite(latents).all():
         raise LatentError(f"{name}: latents have values that are not finite; encode the picture again")
     return latents
@@ -216,6 +217,8 @@ def read_latents(path: str | os.PathLike[str]) -> LatentFile:
         raise LatentError(f"{name}: no such file; check the path") from None
     except OSError as error:
         raise LatentError(f"{name}: cannot be read: {reason(error)}") from None
+    except ValueError as error:  # "embedded null byte"
+        raise LatentError(f"{name!r}: not a usable path: {error}") from None
     return parse_latents(data, name)
 
 

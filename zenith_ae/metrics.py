@@ -51,6 +51,8 @@ def psnr(a: NDArray, b: NDArray, peak: float | None = None) -> float:
     for y in range(0, a.shape[0], BAND):
         difference = a[y : y + BAND].astype(np.float64) - b[y : y + BAND]
         total += float(np.vdot(difference, difference))
+    if not math.isfinite(total):
+        return math.nan
     return math.inf if total == 0 else 10 * math.log10(peak**2 * a.size / total)
 
 

@@ -35,14 +35,16 @@ from .models import zoo
 from .models.spec import ModelConfig, cached_property
 
 __all__ = [
-    "FORMAT", "FORMAT_VERSION", "Weights", "available_weights", "load_weights", "save_diffusers",
-    "save_taesd", "save_weights", "taesd_files",
+    "FORMAT", "FORMAT_VERSION", "Weights", "available_weights", "latent_numbers", "load_weights",
+    "save_diffusers", "save_taesd", "save_weights", "taesd_files",
 ]  # fmt: skip
 
 FORMAT = "zenith-ae"
 FORMAT_VERSION = 1
 
 _DIFFUSERS_FILE = "diffusion_pytorch_model"
+#: How pipelines scale latents, and what they do where weights do not say.
+_LATENT_NUMBERS = {"scaling_factor": 1.0, "shift_factor": 0.0, "latent_magnitude": 3, "latent_shift": 0.5}
 _PARTS = ("encoder", "decoder")
 # Numbers in a safetensors file, and how numpy calls them. Those of a BF16 are the upper half of a float32.
 _NUMBERS = {
@@ -177,7 +179,12 @@ def _load_folder(folder: Path) -> Weights:
     ):
         raise WeightsError("the weights are in several files (shards); save them in one")
     if not files:
-        raise WeightsError(f"no {_DIFFUSERS_FILE}.safetensors in this folder")
+        others = sorted(folder.glob("*.safetensors"))
+        models = {re.sub(rf"_({'|'.join(_PARTS)})$", "", file.stem) for file in others}
+        if len(models) == 1:  # of another layout: one file, or an encoder beside its decoder
+            return _load_file(others[0])
+        several = f"; it holds several models, name one: {_some(models)}" if models else ""
+        raise WeightsError(f"no {_DIFFUSERS_FILE}.safetensors in this folder{several}")
     metadata, definition = {}, None
     with contextlib.suppress(FileNotFoundError):
         try:
@@ -185,10 +192,10 @@ def _load_folder(folder: Path) -> Weights:
             for option, known in (("act_fn", "relu"), ("upsample_fn", "nearest")):
                 if (found := config.get(option, known)) != known:
                     raise WeightsError(f"config.json says {option} {found!r}; only {known!r} is known")
-            kept = ("scaling_factor", "shift_factor", "latent_magnitude", "latent_shift", "space")
+            kept = (*_LATENT_NUMBERS, "space")
             metadata = {k: str(config[k]) for k in kept if config.get(k) not in (None, "")}
             definition = config.get("model") if config.get("_class_name") == "AutoencoderZenith" else None
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, FileNotFoundError | WeightsError):
                 raise
             raise WeightsError(f"config.json is not readable: {error}") from None
@@ -262,9 +269,8 @@ def _read_pickle(path: Path) -> Tensors:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         return {str(key): value.detach().float().numpy() for key, value in state.items()}
-    except Exception as error:  # torch raises a dozen unrelated types for damaged files
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WeightsError(f"not a readable {path.suffix} file of tensors: {reason}") from None
+    except Exception:  # torch raises a dozen unrelated types, and advises what is not safe
+        raise WeightsError(f"damaged, or not a {path.suffix} file of named tensors alone") from None
 
 
 def _native(tensors: Tensors, metadata: dict[str, str]) -> Weights:
@@ -410,14 +416,12 @@ def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTyp
         "force_upcast": False,
         "in_channels": 3,
         "latent_channels": weights.config.latent_channels,
-        "latent_magnitude": 3,
-        "latent_shift": 0.5,
         "num_decoder_blocks": [3, 3, 3, 1],
         "num_encoder_blocks": [1, 3, 3, 3],
         "out_channels": 3,
-        "scaling_factor": float(weights.metadata.get("scaling_factor", 1.0)),
-        "shift_factor": float(weights.metadata.get("shift_factor", 0.0)),
         "upsampling_scaling_factor": 2,
+        **_LATENT_NUMBERS,
+        **latent_numbers(weights),
     }
     folder = Path(folder)
     try:
@@ -429,6 +433,20 @@ def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTyp
         file.write(data)
     with atomic_writer(folder / "config.json") as file:
         file.write((json.dumps(config, indent=2) + "\n").encode())
+
+
+def latent_numbers(weights: Weights) -> dict[str, float]:
+    """How a pipeline scales the latents of a model, as far as its metadata says so: name -> number.
+
+    Raises
+    ------
+    WeightsError
+        If it says something else than a number.
+    """
+    try:
+        return {name: float(weights.metadata[name]) for name in _LATENT_NUMBERS if name in weights.metadata}
+    except ValueError as error:
+        raise WeightsError(f"{weights.config.name}: its metadata should hold numbers: {error}") from None
 
 
 def _vanilla(weights: Weights) -> bool:

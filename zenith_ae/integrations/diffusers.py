@@ -27,7 +27,7 @@ from ..engine.geometry import multiple
 from ..errors import ConfigError, MissingDependencyError
 from ..models.modules import Network, build_module
 from ..models.spec import ModelConfig
-from ..weights import Weights, load_weights
+from ..weights import Weights, latent_numbers, load_weights
 
 try:
     from diffusers import AutoencoderTiny, ConfigMixin, ModelMixin
@@ -44,7 +44,6 @@ __all__ = ["AutoencoderZenith"]
 
 TILE = 512  # pixels, the side of a tile with `enable_tiling`
 # What an `AutoencoderTiny`'s config may say of its latents, and where a model is downloaded from.
-_LATENTS = ("scaling_factor", "shift_factor", "latent_magnitude", "latent_shift")
 _HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 
@@ -173,7 +172,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             latent_channels=config.latent_channels,
             block_out_channels=(64,) * (int(log2(config.factor)) + 1),
             space="" if weights.space == weights.hash else weights.space,
-            **{name: float(weights.metadata[name]) for name in _LATENTS if name in weights.metadata},
+            **latent_numbers(weights),
         )
         state = {name: torch.from_numpy(tensor.copy()) for name, tensor in weights.tensors.items()}
         made.load_state_dict(state | {f"bn.{k}": v for k, v in made.bn.state_dict().items()})

@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 
 from ..batches import orient, to_rgb
-from ..errors import ImageError
+from ..errors import ImageError, MissingDependencyError
 from ..files import is_result
 from ..images import READABLE_SUFFIXES, read_picture, to_8_bits
 from . import drawings
@@ -213,7 +213,7 @@ def _fingerprint(picture: np.ndarray) -> tuple[tuple[int, ...], int]:
 def _try_decode(entry: tuple[str, Read]) -> np.ndarray | None:
     try:
         return decode_rgb(entry[1]())
-    except (ImageError, OSError):
+    except (ImageError, MissingDependencyError, OSError):
         return None
 
 

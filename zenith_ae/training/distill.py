@@ -8,7 +8,6 @@ borders, and loses on whole pictures).
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import zipfile
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 
 from ..engine import Engine, create
 from ..errors import ConfigError, ImageError, WeightsError
+from ..files import atomic_writer
 from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
 from ..models.spec import ModelConfig
@@ -113,9 +113,8 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
             print(f"teacher latents {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
                   file=sys.stderr, flush=True)  # fmt: skip
     cache.parent.mkdir(parents=True, exist_ok=True)
-    partial = cache.with_suffix(f".{os.getpid()}.tmp.npz")
-    np.savez(partial, identity=identity, **{f"z{i}": z for i, z in enumerate(latents)})  # type: ignore[arg-type]
-    os.replace(partial, cache)
+    with atomic_writer(cache) as file:
+        np.savez(file, identity=identity, **{f"z{i}": z for i, z in enumerate(latents)})  # type: ignore[arg-type]
     return latents
 
 

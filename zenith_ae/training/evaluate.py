@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..batches import LUMA
-from ..errors import ConfigError, ImageError
+from ..errors import ConfigError, ImageError, MissingDependencyError
 from ..metrics import channel_errors, grid_steps, lattice_energy, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
 from .degradations import as_file, blur, salt_and_pepper
@@ -178,7 +178,7 @@ def evaluate_model(
             images = [_floats(decode_rgb(read())) for read in reads]
             if grey:
                 images = [np.rint(image @ LUMA * 255) / np.float32(255) for image in images]
-        except (ImageError, OSError):
+        except (ImageError, MissingDependencyError, OSError):
             skipped.append(name)
             continue
         original = images[-1]
@@ -386,10 +386,9 @@ def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
             f"{scores['lattice']:.1f}", *latents)  # fmt: skip
 
 
-def to_json(result: dict[str, Any], pictures: bool = True) -> str:
-    """The result as JSON; an infinite PSNR (equal pictures) becomes null."""
-    kept = result if pictures else {key: value for key, value in result.items() if key != "pictures"}
-    return json.dumps(_finite(kept), indent=2, allow_nan=False)
+def to_json(result: dict[str, Any]) -> str:
+    """The result as one line of JSON; an infinite PSNR (equal pictures) becomes null."""
+    return json.dumps(_finite(result), allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

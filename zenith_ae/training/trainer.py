@@ -8,6 +8,7 @@ seeded by (seed, step), so a run that was stopped continues exactly as if it had
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import math
 import os
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 from .._kernels import fast_bf16
 from ..engine.limits import default_threads
 from ..errors import ConfigError
+from ..files import atomic_writer
 from .data import Prefetcher
 from .muon import Muon
 
@@ -247,9 +249,10 @@ class Trainer:
             "step": self.step,
             "seconds": self.seconds,
         }
-        partial = self.checkpoint_path.with_suffix(".tmp")
-        torch.save(state, partial)
-        os.replace(partial, self.checkpoint_path)
+        whole = io.BytesIO()  # torch has no word for what a file does not take
+        torch.save(state, whole)
+        with atomic_writer(self.checkpoint_path) as file:
+            file.write(whole.getbuffer())
         self.export(self.averaged_state(), {"steps": str(self.step), "seconds": f"{self.seconds:.0f}"})
 
     def load_checkpoint(self) -> bool:
