@@ -17,6 +17,7 @@ from zenith_ae import __version__
 from zenith_ae.errors import MissingDependencyError
 
 from .doctor import cpu_name, version
+from .session import Number
 
 __all__ = ["bench"]
 
@@ -42,7 +43,7 @@ class Size(click.ParamType):
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads. [default: all]")
 @click.option("--precision", type=click.Choice(["auto", "float32", "bf16"]), default="auto",
               show_default=True, help="Of the computation, as in zenith_ae.load.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0), default=10.0, show_default=True,
+@click.option("--seconds", type=Number(0), default=10.0, show_default=True,
               help="Time for the measurement, all models together.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1), help="Rounds, in place of --seconds.")
 @click.option("--profile", is_flag=True, help="Print also where the time goes, stage by stage.")

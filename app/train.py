@@ -457,6 +457,8 @@ def evaluate(
     from zenith_ae.training.contact_sheet import ContactSheet
     from zenith_ae.training.evaluate import evaluate_model, format_table, to_json
 
+    from .batch import make_folder
+
     second = None if other is None else load(other, threads=threads)
     if not (second is None or isinstance(second, Autoencoder)):
         raise click.UsageError(f"--other {other}: not an autoencoder")
@@ -466,6 +468,8 @@ def evaluate(
             click.echo(f"\r{done + 1}/{count} {name[-60:]:60}", err=True, nl=done + 1 == count)
 
     places = None if sheet is None else ContactSheet(sheet, worst, case)
+    if sheet is not None:  # now: what is measured below may take an hour
+        make_folder(sheet)
     result = evaluate_model(
         load(model, threads=threads), source, sigmas=sigmas, seed=seed, limit=limit,
         degradations=degradations, grey=grey, reference=reference, other=second,

@@ -154,6 +154,7 @@ def test_without_the_comparison_nothing_imports_torch(sigma_denoiser):
         (["--size", "0"], 2, "'0' is not a side"),
         (["--size", "12x"], 2, "'12x' is not a side"),
         (["--repeats", "0"], 2, "--repeats"),
+        (["--seconds", "inf"], 2, "not a finite number"),
         (["--compare", "numpy"], 2, "--compare"),
     ],
 )

@@ -961,6 +961,41 @@ def test_a_share_that_is_no_number_is_wrong_usage(here, dn, option, capsys):
     assert "not a finite number" in capsys.readouterr().err
 
 
+def test_evaluate_prints_a_table_or_one_line_of_json_and_makes_the_sheets_folder(here, dn, capsys):
+    picture("in/a.png")
+    picture("in/b.png")
+    model = dn[1]
+    assert run(["evaluate", model, "in", "--sigma", "10", "--sheet", "new/worst.png", "--worst", "1"]) == 0
+    header, told, auto = capsys.readouterr().out.splitlines()
+    assert "SSIM" in header and "mean of 2: sigma 10 " in told and "mean of 2: sigma 10, auto" in auto
+    assert tree("new") == ["worst.png"]
+    assert run(["evaluate", model, "in", "--sigma", "10", "--degrade", "file", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    report = json.loads(line)
+    assert set(report["mean"]) == {"sigma 10 in a file", "sigma 10 in a file, auto"}
+    assert [entry["name"] for entry in report["pictures"]] == ["a.png", "b.png"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--sheet", "worst.tif"], 1, ".png, .webp or .jpg"),
+        (["--sheet", "taken.png"], 1, "exists"),
+        (["--sheet", "taken.png/worst.png"], 1, "cannot make the folder"),
+        (["--sigma", "300"], 2, "--sigma"),
+        (["--other", "zenith-denoise"], 2, "not an autoencoder"),
+    ],
+)
+def test_evaluate_refuses_before_it_measures(here, dn, capsys, monkeypatch, options, code, message):
+    from zenith_ae.training import evaluate
+
+    monkeypatch.setattr(evaluate, "evaluate_model", lambda *_, **__: pytest.fail("measured"))
+    picture("in/a.png")
+    picture("taken.png")
+    assert run(["evaluate", dn[1], "in", *options]) == code
+    assert message in capsys.readouterr().err
+
+
 def test_every_command_with_passes_has_those_of_the_library():
     from zenith_ae.app import cli
     from zenith_ae.app.train import evaluate

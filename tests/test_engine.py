@@ -489,6 +489,19 @@ def test_automatic_precision_is_bf16_where_the_level_is_made_for_it() -> None:
     assert engine.create(weights, dtype="float32").dtype == "float32"
 
 
+def test_devices_and_types_of_torch_are_taken_by_their_names() -> None:
+    torch = pytest.importorskip("torch")
+    weights = random_weights(zoo.build("zenith-taesd-nano"))
+    native = engine.create(weights, torch.device("cpu"), torch.float32, threads=1)
+    assert (native.device, native.dtype) == (engine.create(weights).device, "float32")
+    level = available_isas()[-1]
+    if fast_bf16(level):
+        assert engine.create(weights, dtype=torch.bfloat16, isa=level).dtype == "bf16"
+    for wrong in ({"device": torch.device("meta")}, {"device": None}, {"dtype": torch.float64}):
+        with pytest.raises(ConfigError, match="must be one of"):
+            engine.create(weights, **wrong)
+
+
 @pytest.mark.parametrize("architecture", ["taef2", "zenith-taesd-lite", "zenith-denoise"])
 def test_bf16_halves_the_working_memory(architecture: str) -> None:
     weights = model(architecture)

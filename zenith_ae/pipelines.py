@@ -33,6 +33,8 @@ from .models.spec import ModelConfig, alignment, cached_property
 from .weights import Weights, load_weights
 
 if TYPE_CHECKING:
+    import torch
+
     from .images import Picture
 
 __all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]
@@ -60,21 +62,23 @@ _BAND = 128
 
 @overload
 def load(
-    model: ShippedDenoiser, device: str = "auto", dtype: str = "auto", threads: int | None = None
-) -> Denoiser: ...
-@overload
-def load(
-    model: ShippedAutoencoder, device: str = "auto", dtype: str = "auto", threads: int | None = None
-) -> Autoencoder: ...
-@overload
-def load(
-    model: str | os.PathLike[str] | Weights, device: str = "auto", dtype: str = "auto",
+    model: ShippedDenoiser, device: str | torch.device = "auto", dtype: str | torch.dtype = "auto",
     threads: int | None = None,
+) -> Denoiser: ...  # fmt: skip
+@overload
+def load(
+    model: ShippedAutoencoder, device: str | torch.device = "auto", dtype: str | torch.dtype = "auto",
+    threads: int | None = None,
+) -> Autoencoder: ...  # fmt: skip
+@overload
+def load(
+    model: str | os.PathLike[str] | Weights, device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "auto", threads: int | None = None,
 ) -> Any: ...  # fmt: skip
 def load(
     model: str | os.PathLike[str] | Weights,
-    device: str = "auto",
-    dtype: str = "auto",
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "auto",
     threads: int | None = None,
 ) -> Autoencoder | Denoiser:
     """Load a model.
@@ -83,9 +87,11 @@ def load(
     ----------
     model : the name of a model that comes with the package ("zenith-denoise"), a weights file, a
         folder in diffusers layout, or `zenith_ae.weights.Weights`.
-    device : "auto" or "cpu" (the native engine), "torch" (torch on the CPU), "cuda", "cuda:1", "mps".
+    device : "auto" or "cpu" (the native engine), "torch" (torch on the CPU), "cuda", "cuda:1", "mps", or a
+        ``torch.device``.
     dtype : "float32" computes exactly; "bf16" stores activations and matrices in half the memory and
         needs a CPU with instructions for it (level avx512bf16 or amx); "auto" is bf16 where the level has it.
+        Or a ``torch.dtype`` of these.
     threads : number of CPU threads, 256 at most; default ``ZENITH_NUM_THREADS`` or the usable cores.
 
     Returns
@@ -110,7 +116,11 @@ class _Pipeline:
     kind = ""
 
     def __init__(
-        self, weights: Weights, device: str = "auto", dtype: str = "auto", threads: int | None = None
+        self,
+        weights: Weights,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+        threads: int | None = None,
     ) -> None:
         if weights.config.kind != self.kind:
             raise ConfigError(
@@ -122,7 +132,7 @@ class _Pipeline:
         #: The same for models that read each other's latents (`zenith_ae.weights.Weights.space`).
         self.space: str = weights.space
         self.engine: Engine = create(weights, device=device, dtype=dtype, threads=threads)
-        self._options = device, dtype, threads
+        self._options = str(device), str(dtype), threads
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies, also in other processes, have an engine of their own."""

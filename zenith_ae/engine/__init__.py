@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..weights import Weights
 from .base import Engine
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["DEVICES", "DTYPES", "Engine", "create"]
 
@@ -16,8 +20,8 @@ DTYPES = ("auto", "float32", "bf16")
 
 def create(
     weights: Weights,
-    device: str = "auto",
-    dtype: str = "auto",
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "auto",
     threads: int | None = None,
     isa: str | None = None,
 ) -> Engine:
@@ -27,10 +31,10 @@ def create(
     ----------
     weights : the model.
     device : "auto" and "cpu" are the native engine, "torch" runs the torch modules on the CPU, "cuda",
-        "cuda:N" and "mps" on a GPU.
+        "cuda:N" and "mps" on a GPU. A ``torch.device`` is taken by its name.
     dtype : how activations are stored and matrices multiplied: "float32", "bf16" (native engine, on a
         level with instructions for it; sums and outputs stay float32), or "auto": bf16 where the level
-        has it, else float32.
+        has it, else float32. A ``torch.dtype`` is taken by its name, and "bfloat16" is bf16.
     threads : threads of the native engine at most; default is ZENITH_NUM_THREADS, else the CPUs
         that this process may use.
     isa : level of the native kernels, default the best one (or ZENITH_ISA).
@@ -44,6 +48,7 @@ def create(
     MissingDependencyError
         If the device needs torch and it is not installed.
     """
+    device, dtype = str(device), str(dtype).removeprefix("torch.").replace("bfloat16", "bf16")
     on_torch = re.fullmatch(r"torch|mps|cuda(:\d+)?", device)
     if not on_torch and device not in ("auto", "cpu"):
         raise ConfigError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")

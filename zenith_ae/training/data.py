@@ -33,6 +33,7 @@ from . import drawings
 __all__ = ["ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "random_crops"]
 
 SMALL_ONES = 4  # small drawn pictures for each drawn one: a twentieth of the crops beside 1,400 photographs
+SMALLEST_SCALE = 0.5  # of reduced crops
 
 T = TypeVar("T")
 Read = Callable[[], bytes]
@@ -178,11 +179,6 @@ class ImagePool(Sequence[np.ndarray]):
     def __getitem__(self, index: Any) -> Any:
         return self.images[index]
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that the pixels take."""
-        return sum(image.nbytes for image in self.images)
-
     def split(self, validation: int = 16, seed: int = 0) -> tuple[ImagePool, ImagePool]:
         """Split off a validation pool by a hash of each name: the same pictures every time.
 
@@ -225,7 +221,6 @@ def random_crops(
     align: int = 1,
     *,
     scale_probability: float = 0.0,
-    min_scale: float = 0.5,
     augment: bool = True,
 ) -> np.ndarray:
     """Random square crops.
@@ -238,8 +233,8 @@ def random_crops(
         Number and side of the crops.
     align
         Crops start at multiples of this (in pixels of the picture).
-    scale_probability, min_scale
-        With this probability a crop is taken larger, by up to 1 / ``min_scale``, and reduced
+    scale_probability
+        With this probability a crop is taken larger, by up to 1 / `SMALLEST_SCALE`, and reduced
         with a Lanczos filter: other scales of the world, and cleaner than the file, since
         reduction averages its compression artefacts away.
     augment
@@ -252,14 +247,12 @@ def random_crops(
     """
     if count < 1 or size < 1 or align < 1:
         raise ValueError(f"count, size and align must be positive, got {count}, {size}, {align}")
-    if not 0 < min_scale <= 1:
-        raise ValueError(f"min_scale must be in (0, 1], got {min_scale}")
     crops = np.empty((count, size, size, 3), np.uint8)
     for k, index in enumerate(pool.pick(rng, count)):
         image = pool[index]
         side = size
         if scale_probability and rng.random() < scale_probability:
-            side = max(size, min(round(size / rng.uniform(min_scale, 1)), *image.shape[:2]))
+            side = max(size, min(round(size / rng.uniform(SMALLEST_SCALE, 1)), *image.shape[:2]))
         pad = [max(0, side - n) for n in image.shape[:2]]
         if any(pad):
             image = np.pad(image, ((0, pad[0]), (0, pad[1]), (0, 0)), mode="reflect")

@@ -134,8 +134,7 @@ def poisson_gaussian(
     raw = to_linear(clean) / gains
     counts = rng.poisson(raw / gain).astype(np.float32)
     raw = counts * np.float32(gain) + np.float32(read) * rng.standard_normal(clean.shape, dtype=np.float32)
-    degraded = from_linear(np.clip(raw * gains, 0, 1))
-    return degraded, local_rms(degraded - clean)
+    return _against(from_linear(np.clip(raw * gains, 0, 1)), clean)
 
 
 def salt_and_pepper(
@@ -146,7 +145,7 @@ def salt_and_pepper(
     draw = rng.random(shape, dtype=np.float32)
     degraded = np.where(draw < fraction / 2, np.float32(0), clean)
     degraded = np.where((draw >= fraction / 2) & (draw < fraction), np.float32(1), degraded)
-    return degraded, local_rms(degraded - clean)
+    return _against(degraded, clean)
 
 
 def blur(
@@ -183,16 +182,20 @@ def blur(
 
 def jpeg(clean: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool = True) -> Pair:
     """Store as 8-bit JPEG and read back, with the 8x8 block grid at a random offset."""
-    degraded = np.empty_like(clean)
-    for k, picture in enumerate(clean):
+    return _against(_as_jpeg(clean, rng, quality, subsample), clean)
+
+
+def _as_jpeg(pictures: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool) -> np.ndarray:
+    stored = np.empty_like(pictures)
+    for k, picture in enumerate(pictures):
         top, left = (int(v) for v in rng.integers(0, 8, 2))
         shifted = np.pad(picture, ((top, 0), (left, 0), (0, 0)), mode="reflect")
         stream = io.BytesIO()
         pixels = np.clip(shifted * 255 + 0.5, 0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(stream, "JPEG", quality=quality, subsampling=2 if subsample else 0)
         with Image.open(stream) as image:
-            degraded[k] = np.asarray(image)[top:, left:] / np.float32(255)
-    return degraded, local_rms(degraded - clean)
+            stored[k] = np.asarray(image)[top:, left:] / np.float32(255)
+    return stored
 
 
 def camera(
@@ -269,7 +272,7 @@ def camera(
     )
     degraded = as_file(degraded)
     if quality is not None:
-        return _against(jpeg(degraded, rng, quality, subsample=bool(rng.integers(2)))[0], clean)
+        degraded = _as_jpeg(degraded, rng, quality, subsample=bool(rng.integers(2)))
     return _against(degraded, clean)
 
 
