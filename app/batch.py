@@ -13,10 +13,10 @@ import codecs
 import glob
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from zenith_ae.errors import ImageError, OutputError, ZenithError
-from zenith_ae.files import is_device, is_result, reason
+from zenith_ae.files import is_device, is_result, reason, visible
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -242,11 +242,6 @@ def is_done(job: Job) -> bool:
     return job.output != STDIO and os.path.isfile(job.output)
 
 
-def visible(text: str) -> str:
-    """Text on one line: names may hold line ends, and what a terminal takes for a command."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
-
-
 class Reporter:
     """Results to stdout (as sentences or JSON lines), errors and progress to stderr."""
 
@@ -341,6 +336,8 @@ def run_jobs(
         """Wait for the file being written, and report it."""
         nonlocal last
         if last is not None:
+            with suppress(Exception):  # which is reported below, whatever may interrupt the wait
+                last.outcome()
             writing, last = last, None
             finish(writing)
 

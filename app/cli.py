@@ -20,9 +20,9 @@ import click
 
 from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
-from zenith_ae.files import reason
+from zenith_ae.files import reason, visible
 
-from .batch import STDIO, Job, Kind, visible
+from .batch import STDIO, Job, Kind
 from .session import (
     Compute,
     Number,
@@ -32,6 +32,7 @@ from .session import (
     Write,
     common,
     denoised,
+    encoding_notes,
     facts,
     picture_kind,
     picture_suffix,
@@ -176,8 +177,9 @@ def watch(**options: Any) -> int:
     """Denoise every picture in a folder, and each new one as soon as it is complete.
 
     INPUT is a folder, searched with its subfolders. A picture counts as complete when it did not
-    change between two looks; one that is replaced later replaces its result. What cannot be read is
-    reported once, and tried again when it changes; what cannot be written, after a while. Ctrl-C ends it.
+    change between two looks; one that is replaced later replaces the result that this run made of it;
+    results that were there before stay, without --overwrite. What cannot be read is reported once, and
+    tried again when it changes; what cannot be written, after a while. Ctrl-C ends it.
 
     \b
     Example:
@@ -232,8 +234,7 @@ def encode(**options: Any) -> int:
         model = session.load(options["model"])
         file = model.encode_picture(picture, options["tile"])
         z, report = file.latents, facts(picture, model)
-        if picture.layout in ("LA", "RGBA"):
-            report["notes"] = [*report["notes"], "transparency is not encoded"]
+        report["notes"] = list(encoding_notes(picture))
         return file, {"sentence": f"{z.shape}", **report, "shape": list(z.shape)}
 
     def write(job: Job, file: LatentFile) -> tuple[str, ...]:

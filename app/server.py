@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from zenith_ae import __version__
 from zenith_ae.errors import ConfigError, ZenithError
 
-from .session import denoised
+from .session import denoised, encoding_notes
 from .tools import Limits
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             file = autoencoder.encode_picture(source)
             worker.pixels.labels("encode").inc(source.width * source.height)
             return Response(encode_latents(file, dtype), media_type=LATENTS,
-                            headers=_headers(autoencoder, source.notes))  # fmt: skip
+                            headers=_headers(autoencoder, encoding_notes(source)))  # fmt: skip
 
         return await worker.run("encode", request, work)
 

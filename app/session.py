@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY_PATH", "Compute", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common",
-    "denoised", "facts", "output_name", "picture_kind", "picture_suffix",
+    "denoised", "encoding_notes", "facts", "output_name", "picture_kind", "picture_suffix",
     "picture_writer", "read", "read_every", "write_stdout", "writing",
 ]  # fmt: skip
 
@@ -210,7 +210,8 @@ class Session:
             still = [
                 job
                 for job in jobs
-                if now[job.source] is not None
+                if job.error is None
+                and now[job.source] is not None
                 and now[job.source] == before.get(job.source)
                 and (now[job.source] != tried.get(job.source) or is_due(job.source))
                 and (self.pending(job) or job.source in made)
@@ -227,7 +228,7 @@ class Session:
             failures = run_jobs(replaced, work, self.reporter, overwrite=True)
             failures |= run_jobs(fresh, work, self.reporter, self.options["overwrite"])
             for job in still:
-                _, pause = pauses.pop(job.source, (0.0, RETRY * interval))
+                _, pause = pauses.pop(job.source, (0.0, min(RETRY * interval, LONGEST_PAUSE)))
                 error = failures.get(job)
                 if error is None:
                     made.add(job.source)
@@ -347,6 +348,12 @@ def denoised(
 
     result = picture.map(clean)
     return result, sum(levels) / len(levels)
+
+
+def encoding_notes(picture: Picture) -> tuple[str, ...]:
+    """What of a picture its latents will lack."""
+    lost = ("transparency is not encoded",) if picture.layout in ("LA", "RGBA") else ()
+    return (*picture.notes, *lost)
 
 
 def facts(picture: Picture, model: Any) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from zenith_ae.files import visible
+
 from .session import Number
 
 __all__ = ["evaluate", "train"]
@@ -465,7 +467,7 @@ def evaluate(
 
     def progress(done: int, count: int, name: str) -> None:
         if sys.stderr.isatty():
-            click.echo(f"\r{done + 1}/{count} {name[-60:]:60}", err=True, nl=done + 1 == count)
+            click.echo(f"\r{done + 1}/{count} {visible(name)[-60:]:60}", err=True, nl=done + 1 == count)
 
     places = None if sheet is None else ContactSheet(sheet, worst, case)
     if sheet is not None:  # now: what is measured below may take an hour

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -290,6 +291,27 @@ def test_an_interrupted_batch_finishes_the_file_in_hand(here, dn, capsys, monkey
     assert capsys.readouterr().out.count(" -> ") == 2  # the one in hand is told of too
     for name in tree("out"):
         assert pixel(Path("out", name)) == (110, 110, 110)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to a thread on this system")
+def test_an_interrupt_while_the_last_file_is_written_leaves_none_untold(here, dn, capsys, monkeypatch):
+    for i in range(3):
+        picture(f"in/{i}.png")
+    from zenith_ae import image_writing
+
+    write = image_writing.write_picture
+
+    def slow(picture, path, quality=None):
+        if "2.denoised" in str(path):
+            time.sleep(0.3)  # by now the command waits
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.3)
+        return write(picture, path, quality)
+
+    monkeypatch.setattr(image_writing, "write_picture", slow)
+    assert run(["denoise", "in", "-o", "out", *dn]) == 130
+    assert tree("out") == ["0.denoised.png", "1.denoised.png", "2.denoised.png"]
+    assert capsys.readouterr().out.count(" -> ") == 3
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_a_file(here, dn):
@@ -875,6 +897,26 @@ def test_watch_tries_again_what_could_not_be_written(here, dn, capsys, monkeypat
     assert out.count(" -> ") == 1
 
 
+def test_watch_tries_again_after_an_hour_at_the_latest(here, dn, capsys, monkeypatch):
+    picture("in/sub/a.png")
+    Path("out").mkdir()
+    Path("out/sub").write_bytes(b"in the way")
+    clock, tries = [0.0], []
+
+    def sleep(seconds):
+        if "cannot make the folder" in capsys.readouterr().err:
+            tries.append(clock[0])
+        clock[0] += seconds
+        if len(tries) == 3:
+            raise KeyboardInterrupt
+        assert clock[0] < 20_000
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    assert run(["watch", "in", "-o", "out", "--interval", "600", *dn]) == 130
+    assert tries == [600, 4200, 7800]
+
+
 def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, monkeypatch):
     picture("in/a.png")
     Path("in/locked").mkdir()
@@ -900,12 +942,13 @@ def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, m
 
 def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monkeypatch):
     picture("in/a.png")
-    picture("in/a.gif")
     looks = []
 
     def sleep(seconds):
         looks.append(seconds)
-        if len(looks) == 4:
+        if len(looks) == 3:
+            picture("in/a.gif")
+        if len(looks) == 9:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", sleep)
@@ -1217,6 +1260,24 @@ def test_automatic_is_so_in_any_case_and_metadata_can_be_asked_to_stay(here, dn,
     assert run(["denoise", "--help"]) == 0
     out = capsys.readouterr().out
     assert "--sigma auto|N" in out and "--tile auto|0|N" in out and "--strip / --keep-metadata" in out
+
+
+def test_doctor_claims_nothing_of_the_cpu_where_it_cannot_look(monkeypatch, capsys):
+    from zenith_ae.app import doctor
+
+    facts = {"levels available": [], "cpu has also": [], "level used": "none"}
+    monkeypatch.setattr(doctor, "installation", lambda: facts)
+    monkeypatch.setattr(doctor, "all_checks", lambda *_: [{"what": "kernels", "ok": False, "detail": "away"}])
+    assert run(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["levels", "available", "none"]
+    assert lines[1].startswith("cpu has also") and "AVX-512 BF16" in lines[1]
+
+
+def test_evaluate_shows_control_characters_of_names(here, dn, capsys):
+    picture("in/a\x1b[31mred\n.png")
+    assert run(["evaluate", dn[1], "in", "--sigma", "10", "--pictures"]) == 0
+    assert r"a\x1b[31mred\n.png: sigma 10" in capsys.readouterr().out
 
 
 def test_encode_says_that_transparency_is_not_in_latents(here, ae, capsys):

@@ -520,7 +520,7 @@ def test_a_limit_that_is_no_number_is_named(monkeypatch, tmp_path):
 
 def test_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
     bomb = deep_png(60000, 60000, 8, 2, rows=b"\0" * 1000)
-    with pytest.raises(ImageError, match=r"60000 x 60000 pixels exceed the limit .* ZENITH_MAX_PIXELS"):
+    with pytest.raises(ImageError, match=r": 3600000000 pixels exceed the limit .* ZENITH_MAX_PIXELS"):
         read_picture(bomb, "bomb.png")
     small = deep_png(200, 100, 8, 0, rows=b"\0" * 201 * 100)
     assert read_picture(small).width == 200
@@ -545,12 +545,38 @@ def test_pictures_above_the_limit_of_pillow_are_read_and_its_setting_is_left_alo
     assert Image.MAX_IMAGE_PIXELS == 1000
 
 
-def test_one_reader_leaves_the_limit_of_pillow_lifted_for_another(monkeypatch):
+@pytest.mark.parametrize("others", [10, 10**9])
+def test_one_reader_leaves_the_limit_of_pillow_raised_for_another(monkeypatch, others):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with images._without_pillows_limit():
+    with images._pillow_allows(others):
         assert read_picture(deep_png(200, 100, 8, 0, rows=b"\0" * 201 * 100)).height == 100
-        assert Image.MAX_IMAGE_PIXELS is None
+        assert others <= Image.MAX_IMAGE_PIXELS == max(others, images.MAX_PIXELS)
     assert Image.MAX_IMAGE_PIXELS == 1000
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_frame_beyond_the_screen_of_a_gif_is_refused_before_it_is_made(first):
+    """Pillow makes a picture of its size when it goes to such a frame: see the message, which is of then."""
+    pixels = b"\x02\x07\x8c\x8f\xa9\xcb\xed\x0f\xa3\0"
+
+    def frame(side: int, disposal: int) -> bytes:
+        control = b"\x21\xf9\x04" + bytes([disposal << 2]) + b"\x0a\0\0\0"
+        return control + b"," + struct.pack("<HHHHB", 0, 0, side, side, 0) + pixels
+
+    frames = [frame(2000, 2), frame(4, 1)] if first else [frame(4, 1), frame(2000, 2)]
+    head = b"GIF89a" + struct.pack("<HHBBB", 4, 4, 0x81, 0, 0) + bytes(12)
+    with pytest.raises(ImageError, match=": 4000000 pixels exceed the limit of 1000000"):
+        read_picture(head + b"".join(frames) + b";", max_pixels=10**6, every=True)
+
+
+def test_a_tile_larger_than_its_picture_counts_by_itself():
+    packed = zlib.compress(bytes(1000))
+    tags = {256: 16, 257: 16, 258: 8, 259: 8, 262: 1, 277: 1, 322: 4096, 323: 4096, 324: 200}
+    tags[325] = len(packed)
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    data = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4)
+    with pytest.raises(ImageError, match="4096 x 4096 pixels exceed the limit of 1000000"):
+        read_picture(data.ljust(200, b"\0") + packed, max_pixels=10**6)
 
 
 def test_text_bomb_in_a_png_is_an_image_error():

@@ -143,6 +143,8 @@ def test_encode_and_decode_restore_the_size(client):
 
 def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_them(client):
     made = client.post("/encode?model=zenith-taef2-nano", content=png(noisy(16, 16))).content
+    clear = client.post("/encode?model=zenith-taef2-nano", content=png(noisy(16, 16, "RGBA")))
+    assert clear.headers["X-Zenith-Notes"] == "transparency is not encoded"
     for asked, used in (("", "zenith-taef2-nano"), ("?model=zenith-taef2-lite", "zenith-taef2-lite")):
         answer = client.post(f"/decode{asked}", content=made)
         assert answer.headers["X-Zenith-Model"] == used

@@ -1,4 +1,4 @@
-"""Writing files so that a failure loses nothing: whole or not at all."""
+"""Names of files, and writing them so that a failure loses nothing: whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import stat
 from collections.abc import Iterator
 from functools import partial
@@ -14,10 +15,15 @@ from typing import BinaryIO
 
 from .errors import OutputError
 
-__all__ = ["RESULTS", "atomic_writer", "is_device", "is_result", "reason"]
+__all__ = ["RESULTS", "atomic_writer", "is_device", "is_result", "reason", "visible"]
 
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
+
+
+def visible(text: str) -> str:
+    """Text on one line: names may hold line ends, and what a terminal takes for a command."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def is_result(path: str | Path) -> bool:

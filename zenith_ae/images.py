@@ -155,20 +155,21 @@ _SUFFIXES = frozenset((
 #: Endings of the files that are looked for in folders; those of camera RAW where rawpy is installed.
 READABLE_SUFFIXES = _SUFFIXES | (RAW_SUFFIXES if rawpy_is_here() else frozenset())
 
-# Pillow's own limit is one number for the whole process, and TIFF and GIF look at it again when
-# they decode. It is lifted while files are read here; ours is checked before a pixel is decoded.
+# Pillow's own limit is one number for the whole process. While files are read here it is ours, which
+# is checked once more before a pixel is decoded: Pillow refuses nothing below twice its limit.
 _open_lock = threading.Lock()
 _readers = 0
 _pillows_limit = Image.MAX_IMAGE_PIXELS
 
 
 @contextmanager
-def _without_pillows_limit() -> Iterator[None]:
-    """The first of the threads that read lifts Pillow's limit, the last one puts it back."""
+def _pillow_allows(pixels: int) -> Iterator[None]:
+    """The first of the threads that read sets Pillow's limit, others may raise it, the last puts it back."""
     global _readers, _pillows_limit
     with _open_lock:
         if not _readers:
-            _pillows_limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            _pillows_limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, pixels
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS or 0, pixels)
         _readers += 1
     try:
         yield
@@ -247,7 +248,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             pixels, metadata = develop(file, name, lambda size: check_size(size, name, max_pixels))
             return Picture(pixels, "RGB", "RGB", "RAW", metadata)
         plugin, formats = _identify(head, name)
-        with _without_pillows_limit(), _open(file, plugin, formats, max_pixels) as image:
+        with _pillow_allows(_limit(max_pixels)[0]), _open(file, plugin, formats) as image:
             notes: tuple[str, ...] = ()
             count, trouble = _count(image) if every else (1, "")
             if trouble or (not every and _has_more(image)):
@@ -264,12 +265,15 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                     image.seek(index)
                     check_size(image.size, name, max_pixels, before=area)  # pages may differ
                 area += image.width * image.height
+                tags = getattr(image, "tag_v2", {})
+                if _TILE_WIDTH in tags and _TILE_HEIGHT in tags:  # decoded whole, however small the page
+                    check_size((tags[_TILE_WIDTH], tags[_TILE_HEIGHT]), name, max_pixels)
                 deep = deep_colour(image) if count == 1 or format == "TIFF" else None
                 lost: tuple[str, ...] = ()
                 if not deep and _is_deeper(image, head):
                     lost = ("16-bit colour is read as 8 bits a channel",)
                 image.tile = deep.passes[0] if deep else image.tile
-                sideways = getattr(image, "tag_v2", {}).get(ORIENTATION) in (5, 6, 7, 8)
+                sideways = tags.get(ORIENTATION) in (5, 6, 7, 8)
                 image.load()
                 _scale_key(image, head)
                 metadata = read_metadata(image)
@@ -284,7 +288,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 if deep:
                     frames: list[Image.Image] = [frame]
                     if deep.passes[1:]:
-                        again = again or _open(file, plugin, formats, max_pixels)
+                        again = again or _open(file, plugin, formats)
                         again.seek(index)
                         again.tile = deep.passes[1]
                         again.load()
@@ -299,11 +303,11 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             return replace(pictures[0], more=tuple(pictures[1:]))
     except (ConfigError, ImageError, MissingDependencyError, MemoryError):
         raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         limit, hint = _limit(max_pixels)
-        raise ImageError(
-            f"{name}: more pixels than the limit of {limit} (a decompression bomb?); {hint}"
-        ) from None
+        found = re.search(r"\d+ pixels", str(error))
+        what = f"{found[0]} exceed" if found else "more pixels than"
+        raise ImageError(f"{name}: {what} the limit of {limit} (a decompression bomb?); {hint}") from None
     except UnidentifiedImageError:
         raise ImageError(
             f"{name}: damaged, or of a kind that is not supported (such as float colour in a TIFF); "
@@ -331,21 +335,15 @@ def _as_tiff_means(picture: Picture, image: Image.Image) -> Picture:
     return picture
 
 
-def _open(
-    file: BinaryIO, plugin: str, formats: tuple[str, ...], max_pixels: int | None
-) -> ImageFile.ImageFile:
-    """The image of a file, its header read and no pixel decoded; within `_without_pillows_limit`."""
+def _open(file: BinaryIO, plugin: str, formats: tuple[str, ...]) -> ImageFile.ImageFile:
+    """The image of a file, its header read and no pixel decoded; within `_pillow_allows`."""
     file.seek(0)
     with _open_lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if plugin == "Ico":  # decodes a PNG inside at once
-            Image.MAX_IMAGE_PIXELS = _limit(max_pixels)[0]
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-        try:
-            import_module(f"PIL.{plugin}ImagePlugin")
-            return Image.open(file, formats=formats)
-        finally:
-            Image.MAX_IMAGE_PIXELS = None
+        import_module(f"PIL.{plugin}ImagePlugin")
+        return Image.open(file, formats=formats)
 
 
 def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
@@ -421,7 +419,7 @@ def _scale_key(image: Image.Image, head: bytes) -> None:
         image.info["transparency"] = key * 255 // peak if key <= peak else key
 
 
-_BITS, _PHOTOMETRIC, _SAMPLES = 258, 262, 277  # tags of a TIFF
+_BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 277, 322, 323  # tags of a TIFF
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")

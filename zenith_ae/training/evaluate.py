@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from ..batches import LUMA
 from ..errors import ConfigError, ImageError, MissingDependencyError
+from ..files import visible
 from ..metrics import channel_errors, grid_steps, lattice_energy, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
 from .degradations import as_file, blur, salt_and_pepper
@@ -359,7 +360,8 @@ def format_table(result: dict[str, Any], pictures: bool = False) -> str:
     rows: list[tuple[str, ...]] = [header]
     if pictures:
         for picture in result["pictures"]:
-            rows += [_row(f"{picture['name']}: {case}", scores) for case, scores in picture["cases"].items()]
+            name = visible(picture["name"])
+            rows += [_row(f"{name}: {case}", scores) for case, scores in picture["cases"].items()]
     rows += [_row(f"mean of {result['count']}: {case}", scores) for case, scores in result["mean"].items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
@@ -370,7 +372,7 @@ def format_table(result: dict[str, Any], pictures: bool = False) -> str:
         for row in rows
     ]
     if result["skipped"]:
-        lines.append(f"skipped, not decodable: {', '.join(result['skipped'])}")
+        lines.append(f"skipped, not decodable: {', '.join(map(visible, result['skipped']))}")
     return "\n".join(line.rstrip() for line in lines)
 
 
