@@ -56,7 +56,13 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-_name = click.option("--name", help="Name of the result [default: the architecture's].")
+def _file_name(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    if name is not None and (not name.strip(". ") or any(c in name for c in "/\\:\0")):
+        raise click.BadParameter(f"{name!r} is to be a file's name, without a folder")
+    return name
+
+
+_name = click.option("--name", callback=_file_name, help="Name of the result [default: the architecture's].")
 _loss = click.option(
     "--loss",
     type=click.Choice(["l1", "psnr"]),
@@ -163,6 +169,8 @@ def train() -> None:
 @_name
 @click.option("--only", type=click.Choice(["denoiser", "estimator"]), help="Train one part, keep the other.")
 @_loss
+@click.option("--elder", metavar="NAME|FILE", help="Weights whose estimator teaches all levels but those of "
+              "white noise above 20: these alone are learned anew.")  # fmt: skip
 @click.option(
     "--task",
     type=click.Choice(["noise", "blur"]),
@@ -175,6 +183,7 @@ def denoise(
     name: str | None,
     only: str | None,
     loss: str,
+    elder: str | None,
     task: str,
     **options: Any,
 ) -> None:
@@ -192,7 +201,7 @@ def denoise(
     path = train_restoration(
         zoo.build(model, name=name), list(options["data"]), config, MIXTURES[task],
         init=options["init"], resume=not options["fresh"], only=only,
-        loss=loss,
+        loss=loss, elder=elder,
     )  # fmt: skip
     _finish(path)
 
@@ -384,19 +393,15 @@ def autoencode(
     "sigmas",
     multiple=True,
     type=Number(0, 255),
-    default=(15, 25, 50),
-    show_default=True,
-    help="Level of the noise added, of 255; may be given several times.",
+    help="Level of the noise added, of 255; may be given several times. [default: 15, 25, 50]",
 )
 @click.option(
     "--degrade",
     "degradations",
     multiple=True,
     type=click.Choice(["gaussian", "file", "shot", "box", "none"]),
-    default=("gaussian",),
-    show_default=True,
     help="What a denoiser is given: noise of each --sigma, the same clipped and rounded to a file of 8 bits, "
-    "5 % shot noise, a 3x3 box blur, or the clean picture; may be given several times.",
+    "5 % shot noise, a 3x3 box blur, or the clean picture; may be given several times. [default: gaussian]",
 )
 @click.option("--grey", is_flag=True, help="Make the pictures grey first.")
 @click.option(
@@ -473,8 +478,8 @@ def evaluate(
     if sheet is not None:  # now: what is measured below may take an hour
         make_folder(sheet)
     result = evaluate_model(
-        load(model, threads=threads), source, sigmas=sigmas, seed=seed, limit=limit,
-        degradations=degradations, grey=grey, reference=reference, other=second,
+        load(model, threads=threads), source, sigmas=sigmas or None, seed=seed, limit=limit,
+        degradations=degradations or None, grey=grey, reference=reference, other=second,
         passes=int(passes), progress=progress, observe=places,
     )  # fmt: skip
     click.echo(to_json(result) if as_json else format_table(result, pictures))

@@ -239,6 +239,25 @@ def test_one_part_can_be_trained_alone(photos, denoiser, tmp_path) -> None:
         assert np.array_equal(before[name], after[name]) == name.startswith("denoiser."), name
 
 
+def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise(photos, denoiser, tmp_path) -> None:
+    first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
+    before = load_weights(first).tensors
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    for kind, sigma in (("camera", 0.1), ("gaussian", 0.04), ("gaussian", 0.1)):
+        mixture = Mixture(**silent | {kind: 1.0}, sigma=(sigma, sigma), varying=0)
+        path = restore.train_restoration(
+            denoiser, [str(photos)], steps(tmp_path / f"{kind}{sigma}", 3), mixture,
+            init=str(first), only="estimator", elder=str(first),
+        )  # fmt: skip
+        same = all(
+            np.array_equal(before[name], tensor) for name, tensor in load_weights(path).tensors.items()
+        )
+        assert same == (kind == "camera" or sigma < 0.05)
+    blind = zoo.build("conv-baseline")
+    with pytest.raises(WeightsError, match="conv-baseline: has no estimator"):
+        restore.train_restoration(blind, [str(photos)], steps(tmp_path / "c", 1), elder=str(first))
+
+
 def test_interrupted_training_keeps_its_work_and_says_so(photos, denoiser, tmp_path, monkeypatch) -> None:
     loop = restore.Trainer._loop
 
@@ -1139,6 +1158,7 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--device", "gpu"], "--device gpu"),
         (["--lr", "-1"], "--lr"),
         (["--ema", "2"], "--ema"),
+        (["--name", "../mine"], "without a folder"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, message) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..engine.geometry import multiple
 from ..errors import ConfigError, WeightsError
-from ..models.modules import Network, build_module
+from ..models.modules import Network, build_module, frozen_module
 from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
@@ -109,7 +109,8 @@ class RestoreRecipe:
     pictures is denoised at the *estimated* level, and the estimator learns from the outcome too:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
     know, and most others, whose level nobody does. Some are told too high a level, which people
-    try for a stronger effect and which must do no harm.
+    try for a stronger effect and which must do no harm. With an ``elder`` the estimator learns the level of
+    loud white noise alone; of all else it is to say what that estimator says.
     """
 
     mixture: Mixture
@@ -119,8 +120,10 @@ class RestoreRecipe:
     estimated_other: float = 0.6  # and of the others
     loss_kind: str = "l1"
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
+    elder: Network | None = None
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
+    LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         clean = random_crops(self.pool, rng, self.config.batch, self.config.crop, scale_probability=0.3)
@@ -128,7 +131,7 @@ class RestoreRecipe:
         n = len(clean)
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
-        return degraded, target, sigma, estimated, factor.astype(np.float32)
+        return degraded, target, sigma, estimated, factor.astype(np.float32), white
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -141,6 +144,11 @@ class RestoreRecipe:
         if "estimator" in model:
             estimate = model["estimator"](degraded).float()
             wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
+            if self.elder is not None:
+                new = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
+                new = new & (sigma.mean((1, 2, 3), keepdim=True) > self.LOUD)
+                with torch.no_grad():
+                    wanted = torch.where(new, wanted, self.elder(degraded).float())
             estimation = (_perceived(estimate) - _perceived(wanted)).abs().mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
@@ -264,6 +272,7 @@ def train_restoration(
     resume: bool = True,
     only: str | None = None,
     loss: str = "l1",
+    elder: str | None = None,
 ) -> Path:
     """Train a denoiser; returns the weights file (``out/<name>.safetensors``).
 
@@ -277,6 +286,14 @@ def train_restoration(
     resume : continue from the folder's checkpoint if there is one.
     only : train this part alone ("denoiser" or "estimator") and keep the other as it is.
     loss : "l1" or "psnr", see `RestoreRecipe`.
+    elder : weights whose estimator is the `RestoreRecipe`'s ``elder``.
+
+    Raises
+    ------
+    ConfigError
+        If the model is no denoiser, has no such part, or needs other crops.
+    WeightsError
+        If ``init`` does not fit, or ``elder`` or the model has no estimator.
     """
     if config.kind != "denoiser":
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
@@ -297,6 +314,13 @@ def train_restoration(
         model.requires_grad_(False)[only].requires_grad_(True)
     mixture = mixture or Mixture()
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss)
+    if elder:
+        theirs = load_weights(elder)
+        if "estimator" not in theirs.config.parts or "estimator" not in model:
+            lacking = elder if "estimator" in model else config.name
+            raise WeightsError(f"{lacking}: has no estimator, which --elder is about")
+        network = frozen_module(theirs, "estimator").to(train.device)
+        recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
