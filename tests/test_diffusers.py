@@ -47,6 +47,8 @@ def picture(height: int = 64, width: int = 96, seed: int = 0, count: int = 1) ->
 
 def test_it_computes_what_autoencoder_tiny_computes(tiny, folder) -> None:
     mine = AutoencoderZenith.load(folder)
+    converted = AutoencoderZenith.from_pretrained(folder)
+    assert all(parameter.requires_grad for parameter in converted.parameters())  # as of every model
     x = picture(count=2)
     with torch.no_grad():
         z = tiny.encode(x).latents
@@ -139,7 +141,9 @@ def test_it_is_saved_loaded_and_copied_like_any_model(nano, tmp_path) -> None:
     x = picture()
     z = mine.encode(x).latents
     mine.save_pretrained(tmp_path)
-    again = AutoencoderZenith.from_pretrained(tmp_path).requires_grad_(False)
+    again = AutoencoderZenith.from_pretrained(tmp_path)
+    assert all(parameter.requires_grad for parameter in again.parameters())
+    again.requires_grad_(False)
     assert again.config.latent_channels == 32
     assert torch.equal(again.encode(x).latents, z)
     assert torch.equal(copy.deepcopy(mine).encode(x).latents, z)

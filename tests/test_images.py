@@ -15,6 +15,7 @@ from PIL import Image, ImageCms, features
 from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
+from zenith_ae.image_metadata import EXIF_BLOCK
 from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 from zenith_ae.images import Picture, from_pil, read_picture, to_8_bits, to_pil
 
@@ -784,6 +785,76 @@ def test_pages_of_a_tiff_keep_their_sizes_and_modes(tmp_path):
         assert (image.size, image.mode, image.getpixel((0, 0))) == ((5, 20), "L", 77)
 
 
+@pytest.mark.parametrize("account", ["ImageJ=1.11a\nimages=2", '{"shape": [2, 9, 12]}', "<?xml?><OME/>"])
+@pytest.mark.parametrize("described", [0, 1])
+def test_a_programs_account_of_its_pages_is_not_kept(tmp_path, account, described):
+    """Programs that wrote one believe it, and take the pages for one block of pixels without compression."""
+    pages = shades(10, 90, 200, mode="L")
+    tags = Image.Exif()
+    tags[0x010E], tags[0x0131] = account, "a program"
+    pages[described].encoderinfo = {"tiffinfo": tags}  # of the first page, or of the second alone
+    first = {"tiffinfo": tags} if described == 0 else {}
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:], **first)
+    write_picture(read_picture(tmp_path / "a.tif", every=True), tmp_path / "b.tif")
+    jpeg = Image.new("L", (12, 9))
+    jpeg.save(tmp_path / "c.jpg", exif=tags)
+    write_picture(read_picture(tmp_path / "c.jpg"), tmp_path / "c.tif")
+    compressions = []
+    for name, count in (("b", 3), ("c", 1)):
+        with Image.open(tmp_path / f"{name}.tif") as image:
+            for i in range(count):
+                image.seek(i)
+                assert 0x010E not in image.tag_v2
+                compressions.append(image.tag_v2[259])
+            image.seek(described if count == 3 else 0)
+            assert image.tag_v2[0x0131] == "a program"
+    assert compressions == [1] * 4  # pages that differ are taken for several documents
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("suffix", ["tif", "jpg", "png", "webp"])
+def test_letters_beyond_ascii_stay_in_exif(tmp_path, encoding, suffix):
+    text = "Größe © Jörg".encode(encoding)
+    tags = Image.Exif()
+    tags[0x010E], tags[0x8298] = text, text
+    tags[EXIF_BLOCK] = {0xA430: text}  # the camera's owner
+    Image.new("RGB", (12, 9)).save(tmp_path / "a.jpg", exif=tags)
+    write_picture(read_picture(tmp_path / "a.jpg"), tmp_path / f"b.{suffix}")
+    write_picture(read_picture(tmp_path / "a.jpg"), tmp_path / "c.tif")
+    write_picture(read_picture(tmp_path / "c.tif"), tmp_path / f"d.{suffix}")
+    for name in ("a.jpg", f"b.{suffix}", "c.tif", f"d.{suffix}"):
+        assert (tmp_path / name).read_bytes().count(text) == 3, name
+
+
+def test_further_pictures_in_a_jpeg_are_told_of(tmp_path):
+    xmp = (
+        b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description rdf:about="it" hdrgm:Version="1.0" a:b="c">'
+        b'<Container:Directory><Item Item:Semantic="GainMap"/></Container:Directory><kept/></rdf:Description>'
+    )
+    first, second = shades(10, 90)
+    first.save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=[second])
+    assert read_picture(tmp_path / "a.jpg").notes == (
+        "further pictures in the JPEG (a preview, a second view) are not kept",
+    )
+    first.save(tmp_path / "b.jpg", xmp=xmp)
+    picture = read_picture(tmp_path / "b.jpg", every=True)
+    assert picture.notes == ("the HDR gain map is not kept",)
+    assert picture.metadata["xmp"] == (
+        b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description rdf:about="it" a:b="c">'
+        b"<kept/></rdf:Description>"
+    )
+
+
+def test_a_gif_plays_as_often_and_as_fast_in_other_formats(tmp_path):
+    """A GIF counts how often to repeat, and without delays it is shown at ten frames a second."""
+    first, *rest = shades(10, 90, 200)
+    first.save(tmp_path / "a.gif", save_all=True, append_images=rest, loop=2)
+    write_picture(read_picture(tmp_path / "a.gif", every=True), tmp_path / "a.png")
+    frames, loop = frames_of(tmp_path / "a.png")
+    assert [duration for _, duration in frames] == [100, 100, 100]
+    assert loop == 3
+
+
 def test_formats_for_one_picture_say_that_they_hold_the_first(tmp_path):
     first, *rest = shades(10, 90)
     first.save(tmp_path / "a.gif", save_all=True, append_images=rest)
@@ -920,6 +991,9 @@ def test_channels_of_a_tiff_that_are_left_out_are_noted(tmp_path):
     assert picture.layout == "RGB" and np.array_equal(picture.pixels, array[..., :3])
     assert picture.notes == ("1 further channel of the TIFF cannot be kept",)
     assert read_picture(tiff(tmp_path / "b.tif", array, (262, 2), (338, 2))).notes == ()
+    deep = read_picture(tiff(tmp_path / "c.tif", array.astype(np.uint16), (262, 2), (338, 0)))
+    assert (deep.layout, deep.pixels.dtype) == ("RGB", np.uint16)
+    assert deep.notes == ("1 further channel of the TIFF cannot be kept",)
 
 
 def test_a_tiff_of_a_kind_that_cannot_be_read_is_one_clear_line(tmp_path):

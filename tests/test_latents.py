@@ -46,6 +46,16 @@ def test_writing_and_reading_keeps_values_and_facts(tmp_path, dtype, tolerance):
     assert stored.shape == (1, 4, 3, 5)
 
 
+def test_a_file_of_the_same_latents_has_the_same_bytes():
+    file = a_file(space="fedcba9876543210")
+    data = encode_latents(file)
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    assert list(header) == sorted(header) and list(header["__metadata__"]) == sorted(header["__metadata__"])
+    assert length % 8 == 0 and len(header["__metadata__"]) == 8
+    assert load(data)["latents"].shape == file.latents.shape
+
+
 def test_latents_fit_the_model_that_made_them_and_those_of_their_space():
     def model(hash, space):
         return SimpleNamespace(hash=hash, space=space)

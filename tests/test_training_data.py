@@ -768,6 +768,21 @@ def test_contact_sheet_shows_the_worst_place_of_the_worst_pictures(tmp_path: Pat
         ContactSheet(tmp_path / "worst.tiff")
     with pytest.raises(OutputError, match="nothing to show"):
         ContactSheet(tmp_path / "other.png").save()
+    calls = iter([0.1, 0.2])
+    with pytest.raises(OutputError, match="no case 'sigma 5'; there are: round trip"):
+        evaluate_model(Spoiling(), tmp_path / "in", observe=ContactSheet(tmp_path / "x.png", case="sigma 5"))
+    assert list(calls) == []  # told at the second of the three pictures
+
+
+def test_options_of_another_task_are_refused(grey: Path, tmp_path: Path) -> None:
+    make_pairs(tmp_path / "pairs")
+    with pytest.raises(ConfigError, match="not for a round trip"):
+        evaluate_model(Codec(0, 0), grey, sigmas=[5])
+    with pytest.raises(ConfigError, match="leave out the ground truth"):
+        evaluate_model(Codec(0, 0), grey, reference=grey)
+    for options in ({"sigmas": [5]}, {"degradations": ["shot"]}):
+        with pytest.raises(ConfigError, match="not for a picture with its ground truth"):
+            evaluate_model(shifted_by(0), tmp_path / "pairs", **options)
 
 
 def test_contact_sheet_of_grey_pictures(grey: Path) -> None:

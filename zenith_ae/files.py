@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .errors import OutputError
 
-__all__ = ["RESULTS", "atomic_writer", "is_device", "is_result", "reason", "visible"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["RESULTS", "atomic_writer", "is_device", "is_result", "reason", "safetensors_bytes", "visible"]
 
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
@@ -24,6 +28,26 @@ RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
 def visible(text: str) -> str:
     """Text on one line: names may hold line ends, and what a terminal takes for a command."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def safetensors_bytes(
+    tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """A safetensors file; of the same contents always the same bytes.
+
+    The library writes the names of the metadata in an order of chance. A file is the length of its
+    header (8 bytes), the header, JSON padded to a multiple of 8, and the numbers, whose places the header
+    tells from its end.
+    """
+    import numpy as np
+    from safetensors.numpy import save
+
+    made = save({name: np.ascontiguousarray(t) for name, t in tensors.items()}, dict(metadata or {}))
+    end = 8 + int.from_bytes(made[:8], "little")
+    header = json.dumps(json.loads(made[8:end]), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    text = header.encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + made[end:]
 
 
 def is_result(path: str | Path) -> bool:

@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections.abc import MutableMapping
 from typing import Any, BinaryIO
 
 from PIL import Image
 
-__all__ = ["EXIF_BLOCK", "GPS_BLOCK", "described", "read_metadata", "upright", "webp_is_lossless"]
+__all__ = [
+    "EXIF_BLOCK", "GPS_BLOCK", "described", "has_gain_map", "keep_letters", "layout_of_pixels",
+    "read_metadata", "upright", "webp_is_lossless",
+]  # fmt: skip
 
+_DESCRIPTION = 0x010E
 # Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
 # artist, copyright, EXIF and GPS blocks.
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
-_DESCRIPTIVE_TAGS = (0x010E, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, EXIF_BLOCK, GPS_BLOCK)
+_DESCRIPTIVE_TAGS = (_DESCRIPTION, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, EXIF_BLOCK, GPS_BLOCK)
 ORIENTATION = 0x0112
+_GAIN_MAP = re.compile(
+    rb"<Container:Directory>.*?</Container:Directory>|\shdrgm:\w+=(?:\"[^\"]*\"|'[^']*')",
+    re.DOTALL,
+)
 SRGB_GAMMA = 0.45455  # as the chunk gAMA of a PNG says it: programs show pictures without one alike
 
 _UPRIGHT = {
@@ -37,7 +46,8 @@ def read_metadata(image: Image.Image) -> dict[str, Any]:
         # Each format strips or adds this prefix when it writes, except JPEG, which needs it.
         metadata["exif"] = exif if exif.startswith(b"Exif\0\0") else b"Exif\0\0" + exif
     if isinstance(image.info.get("xmp"), bytes):
-        metadata["xmp"] = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", image.info["xmp"])
+        xmp = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", image.info["xmp"])
+        metadata["xmp"] = _GAIN_MAP.sub(b"", xmp) if has_gain_map(xmp) else xmp
     if image.format == "PNG" and not {"srgb", "icc_profile"} & image.info.keys():
         gamma = image.info.get("gamma")
         if isinstance(gamma, float) and 0 < gamma < 10 and abs(gamma - SRGB_GAMMA) > 1e-3:
@@ -50,6 +60,11 @@ def read_metadata(image: Image.Image) -> dict[str, Any]:
         if min(dpi) > 0 and max(dpi) < 1e6:
             metadata["dpi"] = dpi
     return metadata
+
+
+def has_gain_map(xmp: Any) -> bool:
+    """Whether a JPEG has a second picture that says how much brighter an HDR screen shows the first."""
+    return isinstance(xmp, bytes) and b"hdrgm:Version" in xmp
 
 
 def _exif_bytes(image: Image.Image) -> bytes:
@@ -77,10 +92,28 @@ def described(tags: Image.Exif, blocks: dict[int, dict[int, Any]] | None = None)
     for tag in _DESCRIPTIVE_TAGS:
         if tag in (EXIF_BLOCK, GPS_BLOCK):
             if block := dict(tags.get_ifd(tag) if blocks is None else blocks.get(tag, {})):
+                keep_letters(block)
                 kept[tag] = block
-        elif tag in tags:
+        elif tag in tags and not (tag == _DESCRIPTION and layout_of_pixels(tags[tag])):
             kept[tag] = tags[tag]
+    keep_letters(kept)
     return kept.tobytes() if len(kept) else b""
+
+
+def layout_of_pixels(description: Any) -> bool:
+    """Whether a TIFF's description is a program's account of how its pages lie in the file.
+
+    ImageJ, tifffile (and scikit-image) and OME write one, and believe one: in another file it is wrong.
+    """
+    text = description if isinstance(description, str) else bytes(description or b"").decode("latin-1")
+    return text.startswith(("ImageJ=", '{"shape"')) or "<OME" in text
+
+
+def keep_letters(tags: MutableMapping[int, Any]) -> None:
+    """Make bytes of texts beyond ASCII: Pillow reads any as Latin-1, and writes question marks."""
+    for tag, value in [*tags.items()]:
+        if isinstance(value, str) and not value.isascii():
+            tags[tag] = value.encode("latin-1", "replace")
 
 
 def _reset_orientation(exif: bytes) -> bytes | None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from .deep_colour import is_deep, two_bytes_wide, widen_tiff, write_netpbm, write_png
 from .errors import OutputError
 from .files import atomic_writer, reason
+from .image_metadata import EXIF_BLOCK, GPS_BLOCK, keep_letters, layout_of_pixels
 from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
 __all__ = ["WRITABLE_SUFFIXES", "encode_picture", "suffix_for", "write_format", "write_picture"]
@@ -68,6 +69,7 @@ _STRUCTURE = frozenset({
     0x122, 0x123, 0x124, 0x125, 0x12D, 0x13D, 0x140, *range(0x141, 0x146), 0x14A, 0x152, 0x153, 0x154, 0x155,
     0x156, 0x15B, *range(0x200, 0x20B), *range(0x211, 0x215), 0x8773,
 })  # fmt: skip
+_NO_TAGS = b"Exif\0\0II*\0\x08\0\0\0" + bytes(6)  # an EXIF block
 _TIFF_XMP = 700  # the tag that holds it
 _PLUGINS = {"WEBP": "WebP", "TIFF": "Tiff", "JPEG2000": "Jpeg2K", "AVIF": "Avif"}
 
@@ -131,6 +133,9 @@ def encode_picture(
         picture = replace(first, metadata=picture.metadata | first.metadata, more=tuple(frames))
     if spec.name == "JPEG" and max(picture.height, picture.width) > JPEG_SIDE:
         raise OutputError(f"{name}: a JPEG holds at most {JPEG_SIDE} pixels a side; choose .png or .tif")
+    if spec.name == "TIFF" and any("exif" in one.metadata for one in picture.frames):
+        # Pages with EXIF are not compressed, and programs take pages that differ for several documents.
+        picture = picture.map(lambda one: replace(one, metadata={"exif": _NO_TAGS} | one.metadata))
     image, options, notes = _prepare(picture, spec, name, quality)
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
@@ -227,6 +232,10 @@ def _prepare(
                 tags.load(options.pop("exif"))
                 for tag in _STRUCTURE & set(tags):  # how that file's pixels lay in it
                     del tags[tag]
+                if layout_of_pixels(tags.get(ExifTags.Base.ImageDescription)):
+                    del tags[ExifTags.Base.ImageDescription]
+                for block in (tags, tags.get_ifd(EXIF_BLOCK), tags.get_ifd(GPS_BLOCK)):
+                    keep_letters(block)
             except Exception:  # Pillow's reader of tags raises what it happens to meet
                 notes = (*notes, "the EXIF block is damaged and is dropped")
         if "xmp" in options:
@@ -260,7 +269,7 @@ def _timing(picture: Picture, format: str) -> dict[str, Any]:
     frames = picture.frames
     poster = format == "PNG" and bool(picture.metadata.get("default_image"))  # no frame of the animation
     timing = {
-        "duration": [round(frame.metadata.get("duration", 100)) for frame in frames[poster:]],
+        "duration": [round(frame.metadata.get("duration") or 100) for frame in frames[poster:]],
         "loop": picture.metadata.get("loop", 1),
     }
     return timing | ({"default_image": True} if poster else {})

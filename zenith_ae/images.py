@@ -30,7 +30,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -45,7 +45,7 @@ from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
 from .files import reason
-from .image_metadata import ORIENTATION, read_metadata, upright, webp_is_lossless
+from .image_metadata import ORIENTATION, has_gain_map, read_metadata, upright, webp_is_lossless
 
 __all__ = [
     "READABLE_SUFFIXES",
@@ -253,6 +253,10 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             count, trouble = _count(image) if every else (1, "")
             if trouble or (not every and _has_more(image)):
                 notes = (trouble or "only the first of several pictures in the file is used",)
+            if image.format == "MPO":
+                notes = (*notes, "further pictures in the JPEG (a preview, a second view) are not kept")
+            elif has_gain_map(image.info.get("xmp")):
+                notes = (*notes, "the HDR gain map is not kept")
             # The pages of a document differ in size, and are checked one by one.
             check_size(image.size, name, max_pixels, 1 if image.format == "TIFF" else count)
             lossless = image.format == "WEBP" and webp_is_lossless(file)
@@ -282,6 +286,8 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 if image.format == "WEBP":
                     metadata["lossless"] = lossless
                 metadata |= {key: image.info[key] for key in _ANIMATION if key in image.info}
+                if image.format == "GIF" and metadata.get("loop"):
+                    metadata["loop"] += 1  # it says how often to repeat, others how often to play
                 if format == "TIFF":
                     _forget_other_pages(metadata, image)
                 frame = upright(image, metadata) if count == 1 else upright(image.copy(), metadata)
@@ -294,10 +300,11 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                         again.load()
                         frames.append(upright(again, {}))
                     pixels, layout = deep.pixels(frames, image.info.get("transparency"))
-                    pictures.append(Picture(pixels, layout, layout, format, metadata, notes))
+                    picture = Picture(pixels, layout, layout, format, metadata, notes)
                 else:
                     picture = from_pil(frame, metadata, format, lost + notes, name)
-                    pictures.append(_as_tiff_means(picture, image) if format == "TIFF" else picture)
+                    picture = _as_tiff_means(picture, image) if format == "TIFF" else picture
+                pictures.append(_less(picture, tags))
             if format != "TIFF":
                 pictures = [*alike(pictures)]
             return replace(pictures[0], more=tuple(pictures[1:]))
@@ -320,7 +327,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
 
 
 def _as_tiff_means(picture: Picture, image: Image.Image) -> Picture:
-    """What Pillow leaves to do of a TIFF: 0 may stand for white, and channels may be left out."""
+    """What Pillow leaves to do of a TIFF: 0 may stand for white, and 12 bits are not 16."""
     tags = getattr(image, "tag_v2", {})
     if tags.get(_PHOTOMETRIC) == 0 and (image.mode.startswith("I") or image.mode == "F"):  # others it inverts
         peak = 1 if picture.pixels.dtype == np.float32 else np.iinfo(picture.pixels.dtype).max
@@ -328,6 +335,11 @@ def _as_tiff_means(picture: Picture, image: Image.Image) -> Picture:
     if tags.get(_BITS) == (12,) and image.mode.startswith("I;16"):  # which it does not make 16 bits
         wide = picture.pixels.astype(np.uint32)
         picture = picture.with_pixels(((wide * 65535 + 2047) // 4095).astype(np.uint16))
+    return picture
+
+
+def _less(picture: Picture, tags: Mapping[int, Any]) -> Picture:
+    """With a note about the channels of a TIFF of these tags that the picture lacks."""
     more = tags.get(_SAMPLES, 1) - picture.pixels.shape[2]
     if more > 0:
         note = f"{more} further channel{'s' if more > 1 else ''} of the TIFF cannot be kept"

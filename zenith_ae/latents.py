@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import LatentError
-from .files import atomic_writer, reason
+from .files import atomic_writer, reason, safetensors_bytes
 
 __all__ = [
     "DTYPES",
@@ -185,8 +185,6 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
     ``dtype`` is "fp16", "fp32", or "uint8": 256 even steps between the smallest and the largest
     value of each channel. Half the size of fp16; it costs quality where a model was not trained for it.
     """
-    from safetensors.numpy import save
-
     tensors = _tensors(file.latents, dtype)
     metadata = {
         "format": _FORMAT,
@@ -199,7 +197,7 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
     }
     if file.space:
         metadata["space"] = file.space
-    return save({name: np.ascontiguousarray(t) for name, t in tensors.items()}, metadata)
+    return safetensors_bytes(tensors, metadata)
 
 
 def read_latents(path: str | os.PathLike[str]) -> LatentFile:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -240,7 +241,12 @@ class Autoencoder(_Pipeline):
         array = np.asarray(latents) if tensor is None else tensor.detach().float().cpu().numpy()
         z = check_latents(array[None] if array.ndim == 3 else array, self.config.latent_channels)
         factor = self.config.factor
-        height, width = size if size is not None else (z.shape[2] * factor, z.shape[3] * factor)
+        try:
+            height, width = (
+                map(index, size) if size is not None else (z.shape[2] * factor, z.shape[3] * factor)
+            )
+        except (TypeError, ValueError):
+            raise LatentError(f"size must be (height, width) in pixels, got {size!r}") from None
         if (-(-height // factor), -(-width // factor)) != z.shape[2:] or min(height, width) < 1:
             raise LatentError(
                 f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"

@@ -30,7 +30,7 @@ import safetensors.numpy
 from numpy.typing import DTypeLike, NDArray
 
 from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
-from .files import atomic_writer, reason
+from .files import atomic_writer, reason, safetensors_bytes
 from .models import zoo
 from .models.spec import ModelConfig, cached_property
 
@@ -349,7 +349,7 @@ def save_weights(
         "format_version": str(FORMAT_VERSION),
         "config": config.to_json(),
     }
-    data = safetensors.numpy.save(stored, texts)
+    data = safetensors_bytes(stored, texts)
     with atomic_writer(Path(path)) as file:
         file.write(data)
 
@@ -383,7 +383,7 @@ def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike 
     files = taesd_files(path)
     for part in weights.config.parts:
         tensors = {name: t.astype(dtype) for name, t in weights.part(part).items()}
-        data = safetensors.numpy.save(tensors)
+        data = safetensors_bytes(tensors)
         with atomic_writer(files[part]) as file:
             file.write(data)
 
@@ -428,7 +428,7 @@ def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTyp
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: cannot make the folder: {reason(error)}") from None
-    data = safetensors.numpy.save(tensors, {"format": "pt"})
+    data = safetensors_bytes(tensors, {"format": "pt"})
     with atomic_writer(folder / f"{_DIFFUSERS_FILE}.safetensors") as file:
         file.write(data)
     with atomic_writer(folder / "config.json") as file:

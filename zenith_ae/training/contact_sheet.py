@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class ContactSheet:
     Raises
     ------
     OutputError
-        If the suffix is none of these, or the file exists.
+        If the suffix is none of these, or the file exists; at the second picture, if there is no such case.
     """
 
     def __init__(self, path: str | Path, count: int = 8, case: str | None = None) -> None:
@@ -57,9 +58,13 @@ class ContactSheet:
         if self.path.exists():
             raise OutputError(f"{path}: exists; remove it or choose another name")
         self.places: list[_Place] = []
+        self._cases: set[str] = set()  # that came
 
     def __call__(self, name: str, case: str, original: Floats, result: Floats, given: Floats) -> None:
         self.case = self.case or case
+        if case in self._cases and self.case not in self._cases:  # a second picture comes
+            self._nothing()
+        self._cases.add(case)
         if case != self.case:
             return
         top, left, error = _worst_place(np.atleast_3d((result - original) ** 2).mean(axis=2))
@@ -70,6 +75,10 @@ class ContactSheet:
         self.places = sorted([*self.places, _Place(error, caption, crops)], key=lambda place: -place.error)
         del self.places[self.count :]
 
+    def _nothing(self) -> NoReturn:
+        cases = ", ".join(sorted(self._cases)) or "none"
+        raise OutputError(f"{self.path}: nothing to show, there is no case {self.case!r}; there are: {cases}")
+
     def save(self) -> None:
         """Write the sheet, whole or not at all.
 
@@ -79,7 +88,7 @@ class ContactSheet:
             If there is nothing to show (no such case) or the file cannot be written.
         """
         if not self.places:
-            raise OutputError(f"{self.path}: nothing to show, there was no case {self.case!r}")
+            self._nothing()
         font = ImageFont.load_default()
         columns = len(self.places[0].views) + 1
         cell = CROP * ZOOM

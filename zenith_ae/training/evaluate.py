@@ -45,6 +45,7 @@ from .degradations import as_file, blur, salt_and_pepper
 
 __all__ = [
     "DEGRADATIONS",
+    "SIGMAS",
     "AutoencoderLike",
     "DenoiserLike",
     "evaluate_model",
@@ -64,6 +65,7 @@ NOISY, CLEAN = "_real", "_mean"
 #: The channels of a picture, by whose names their mean errors are reported.
 COLOURS = ("red", "green", "blue")
 
+SIGMAS = (15.0, 25.0, 50.0)
 DEGRADATIONS = ("gaussian", "file", "shot", "box", "none")
 
 
@@ -89,11 +91,11 @@ def evaluate_model(
     model: DenoiserLike | AutoencoderLike,
     source: Source,
     task: str = "auto",
-    sigmas: Sequence[float] = (15, 25, 50),
+    sigmas: Sequence[float] | None = None,
     seed: int = 0,
     limit: int | None = None,
     *,
-    degradations: Sequence[str] = ("gaussian",),
+    degradations: Sequence[str] | None = None,
     grey: bool = False,
     reference: Source | None = None,
     other: AutoencoderLike | None = None,
@@ -110,9 +112,9 @@ def evaluate_model(
         (noisy) beside ``NAME_mean.EXT`` (ground truth), or only the noisy ones.
     task : "auto" (by the model, and for a denoiser by whether ``source`` holds pairs), "denoise",
         "pairs" or "roundtrip".
-    sigmas : noise levels of "denoise" in units of 0..255.
+    sigmas : noise levels of "denoise" in units of 0..255, default `SIGMAS`.
     seed : of the noise.
-    degradations : of "denoise", from `DEGRADATIONS`.
+    degradations : of "denoise", from `DEGRADATIONS`, default Gaussian noise.
     grey : make every picture grey first (H, W), rounded to 8 bits, as BSD68 is made of CBSD68.
     limit : measure only the first pictures.
     reference : folder or pack of the ground truth with the same names (suffixes may differ).
@@ -136,7 +138,7 @@ def evaluate_model(
     ImageError
         Where a source does not exist, holds no usable picture, or pairs do not fit.
     ConfigError
-        Where the task does not fit the model.
+        Where the task does not fit the model, or an option the task.
     """
     codec = hasattr(model, "encode")
     if task == "auto":
@@ -146,6 +148,14 @@ def evaluate_model(
         raise ValueError(f"task must be auto, denoise, pairs or roundtrip, got {task!r}")
     if codec != (task == "roundtrip"):
         raise ConfigError(f"{'an autoencoder' if codec else 'a denoiser'} cannot be measured by {task!r}")
+    if task != "denoise" and (sigmas is not None or degradations is not None):
+        what = "a round trip" if codec else "a picture with its ground truth"
+        raise ConfigError(f"noise levels and degradations are not for {what}, which is taken as it is")
+    if codec and reference is not None:
+        raise ConfigError(
+            "an autoencoder's round trip is compared with its input; leave out the ground truth"
+        )
+    sigmas, degradations = sigmas or SIGMAS, degradations or ("gaussian",)
     unknown = sorted(set(degradations) - set(DEGRADATIONS))
     if unknown:
         raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
