@@ -221,7 +221,8 @@ def measured(shared: Path) -> Callable[..., dict[str, dict[str, float]]]:
         measured = (
             Exchanged(lambda image: encode(name, image), model(decoder).decode) if decoder else model(name)
         )
-        return evaluate_model(measured, shared / "data" / "eval_cbsd68.tar", sigmas=(25,), limit=6)["mean"]
+        sigmas = (25,) if isinstance(measured, zenith_ae.Denoiser) else None
+        return evaluate_model(measured, shared / "data" / "eval_cbsd68.tar", sigmas=sigmas, limit=6)["mean"]
 
     return measure
 
