@@ -845,6 +845,16 @@ def test_further_pictures_in_a_jpeg_are_told_of(tmp_path):
     )
 
 
+@pytest.mark.parametrize(("transfer", "noted"), [(13, 0), (16, 1)])
+def test_colours_that_only_cicp_describes_are_told_of(transfer, noted):
+    Image.new("RGB", (4, 4)).save(file := io.BytesIO(), "PNG")
+    data = file.getvalue()
+    chunk = b"cICP" + bytes([1, transfer, 0, 1])
+    chunk = b"\0\0\0\4" + chunk + struct.pack(">I", zlib.crc32(chunk))
+    notes = read_picture(data[:33] + chunk + data[33:]).notes
+    assert ["cICP" in note for note in notes] == [True] * noted
+
+
 def test_a_gif_plays_as_often_and_as_fast_in_other_formats(tmp_path):
     """A GIF counts how often to repeat, and without delays it is shown at ten frames a second."""
     first, *rest = shades(10, 90, 200)

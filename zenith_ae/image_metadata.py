@@ -105,8 +105,8 @@ def layout_of_pixels(description: Any) -> bool:
 
     ImageJ, tifffile (and scikit-image) and OME write one, and believe one: in another file it is wrong.
     """
-    text = description if isinstance(description, str) else bytes(description or b"").decode("latin-1")
-    return text.startswith(("ImageJ=", '{"shape"')) or "<OME" in text
+    text = description.decode("latin-1") if isinstance(description, bytes) else description
+    return isinstance(text, str) and (text.startswith(("ImageJ=", '{"shape"')) or "<OME" in text)
 
 
 def keep_letters(tags: MutableMapping[int, Any]) -> None:

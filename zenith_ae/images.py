@@ -257,6 +257,8 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 notes = (*notes, "further pictures in the JPEG (a preview, a second view) are not kept")
             elif has_gain_map(image.info.get("xmp")):
                 notes = (*notes, "the HDR gain map is not kept")
+            elif image.format == "PNG" and (colours := _CICP.search(head)) and colours[1] != _SRGB_CICP:
+                notes = (*notes, "the PNG's colour space (cICP) is not kept, so it looks different")
             # The pages of a document differ in size, and are checked one by one.
             check_size(image.size, name, max_pixels, 1 if image.format == "TIFF" else count)
             lossless = image.format == "WEBP" and webp_is_lossless(file)
@@ -432,6 +434,8 @@ def _scale_key(image: Image.Image, head: bytes) -> None:
 
 
 _BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 277, 322, 323  # tags of a TIFF
+_CICP = re.compile(rb"\x00\x00\x00\x04cICP(..)", re.DOTALL)  # primaries and transfer function, ITU-T H.273
+_SRGB_CICP = b"\1\x0d"
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")
