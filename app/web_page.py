@@ -164,24 +164,10 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
 def _for_api(workshop: Workshop, work: Callable) -> Callable:
     """``work`` whose every failure is an error of one line for the client."""
 
-    def complain(error: Exception) -> gr.Error:
-        return gr.Error(workshop.describe(error), print_exception=False)
+    def complain(error: Exception) -> Any:
+        raise gr.Error(workshop.describe(error), print_exception=False) from None
 
-    @functools.wraps(work)
-    def run(*values: Any) -> Any:
-        try:
-            return work(*values)
-        except Exception as error:
-            raise complain(error) from None
-
-    @functools.wraps(work)
-    def stream(*values: Any) -> Iterator[Any]:
-        try:
-            yield from work(*values)
-        except Exception as error:
-            raise complain(error) from None
-
-    return stream if inspect.isgeneratorfunction(work) else run
+    return _guarded(work, complain)
 
 
 def _for_page(workshop: Workshop, work: Callable, place: gr.HTML, blank: Callable[[], Updates]) -> Callable:
@@ -193,6 +179,12 @@ def _for_page(workshop: Workshop, work: Callable, place: gr.HTML, blank: Callabl
     def complain(error: Exception) -> Updates:
         text = html.escape(workshop.describe(error))
         return blank() | {place: f"<div class='failed alone' role=alert>{text}</div>"}
+
+    return _guarded(work, complain)
+
+
+def _guarded(work: Callable, complain: Callable[[Exception], Any]) -> Callable:
+    """``work``, a function or a generator, whose failures end in what ``complain`` returns or raises."""
 
     @functools.wraps(work)
     def run(*values: Any) -> Any:
