@@ -97,6 +97,16 @@ _teacher = click.option(
     metavar="NAME|FILE",
     help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.",
 )
+
+
+def _latent_channels(weights: Any, teacher: str) -> int:
+    if weights.config.kind != "autoencoder":
+        raise click.UsageError(
+            f"--teacher {teacher}: is of kind {weights.config.kind}; it needs an autoencoder"
+        )
+    return weights.config.latent_channels
+
+
 _latents = click.option(
     "--latents",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -193,6 +203,8 @@ def denoise(
     Example:
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
+    if elder and only == "denoiser":
+        raise click.UsageError("--elder is about the estimator, which --only denoiser keeps as it is")
     config = _config(8, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.degradations import MIXTURES
@@ -262,7 +274,7 @@ def distill(
     from zenith_ae.training.distill import train_distillation
     from zenith_ae.weights import load_weights
 
-    channels = load_weights(teacher).config.latent_channels
+    channels = _latent_channels(load_weights(teacher), teacher)
     path = train_distillation(
         zoo.build(model, channels, name), teacher, list(options["data"]), config,
         init=options["init"], resume=not options["fresh"], latent_weight=latent_weight,
@@ -336,7 +348,7 @@ def graft(
     from zenith_ae.training.graft import train_graft
     from zenith_ae.weights import load_weights
 
-    channels = load_weights(teacher).config.latent_channels
+    channels = _latent_channels(load_weights(teacher), teacher)
     path = train_graft(
         zoo.build(model, channels, name), teacher, list(options["data"]), config, part,
         init=options["init"], resume=not options["fresh"], imitation=imitation, detail_weight=detail_weight,

@@ -447,7 +447,7 @@ class Workshop:
             os.link(upload, path)
         except OSError:  # a file system without links
             shutil.copy(upload, path)
-        if _is_picture(name) or not zipfile.is_zipfile(path):
+        if _is_picture(name) or not _is_zip(path):
             yield _Source(name, partial(read_picture, path, name, every=True))
             return
         try:
@@ -505,6 +505,12 @@ class _Source:
     name: str
     read: Callable[[], Picture]
     wanted: bool = True
+
+
+def _is_zip(path: Path) -> bool:
+    """Also where the end is missing, with which alone a ZIP is read: an interrupted download."""
+    with open(path, "rb") as file:
+        return zipfile.is_zipfile(file) or (file.seek(0), file.read(4))[1] == b"PK\3\4"
 
 
 def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:

@@ -494,7 +494,8 @@ def _batch_status(state: BatchState) -> str:
     if good:
         parts.append(f"<p class=note>{rate:.2g} megapixels per second, reading and writing included</p>")
     if state.left_out:
-        parts.append(f"<p class=note>{state.left_out} other files in the ZIP were left out</p>")
+        words = "file was" if state.left_out == 1 else "files were"
+        parts.append(f"<p class=note>{state.left_out} other {words} left out of the ZIP</p>")
     if state.notes:
         lines = "".join(f"<li>{html.escape(f'{name}: {note}')}</li>" for name, note in state.notes)
         parts.append(f"<div class=note><ul>{lines}</ul></div>")
@@ -531,7 +532,7 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             gr.HTML("<h3>This machine</h3><p class=note>How many megapixels each model does in a second, on "
-                    "512 × 512 pixels. Takes a few seconds.</p>")  # fmt: skip
+                    "512 × 512 pixels. Takes ten seconds or more.</p>")  # fmt: skip
             measure = gr.Button("Measure", elem_id="compare-measure")
         with gr.Column(scale=7, min_width=300):
             chart = gr.BarPlot(x="model", y="megapixels per second", visible=False, sort="-y", height=300,
@@ -558,9 +559,10 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             shown.append((path, caption))
         return blank() | {gallery: gr.Gallery(value=shown, visible=True), table: _table(result)}
 
-    def bench() -> Updates:
+    def bench() -> Iterator[Updates]:
+        yield {problem: "<p class=note>Measuring …</p>"}  # there is no chart yet that could show progress
         frame = pandas.DataFrame(workshop.benchmark(), columns=["model", "megapixels per second"])
-        return {chart: gr.BarPlot(value=frame, visible=True), problem: ""}
+        yield {chart: gr.BarPlot(value=frame, visible=True), problem: ""}
 
     go.click(_for_page(workshop, run, table, blank), [file, models, sigma], [wait, gallery, table],
              scroll_to_output=True, show_progress_on=[gallery, wait], **DEVICE, **PRIVATE)  # fmt: skip

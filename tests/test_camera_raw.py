@@ -112,6 +112,23 @@ def test_a_dng_is_developed_to_16_bits_with_the_cameras_white_balance(rawpy, her
     assert exif.get_ifd(0x8769)[0x9003] == "2024:01:02 03:04:05"
 
 
+def test_a_sensor_without_colours_gives_a_grey_picture(rawpy, here, sigma_denoiser):
+    values = np.random.default_rng(0).normal(20000, 300, (48, 64)).astype("<u2")
+    main = {
+        254: ("I", [0]), 256: ("I", [64]), 257: ("I", [48]), 258: ("H", [16]), 259: ("H", [1]),
+        262: ("H", [34892]), 271: ("A", b"Maker\0"), 272: ("A", b"Mono\0"), 273: ("I", ["data"]),
+        274: ("H", [1]), 277: ("H", [1]), 278: ("I", [48]), 279: ("I", [values.nbytes]),
+        50706: ("B", [1, 4, 0, 0]), 50708: ("A", b"Maker Mono\0"), 50714: ("H", [0]), 50717: ("H", [65535]),
+        50778: ("H", [21]),
+    }  # fmt: skip
+    (here / "mono.dng").write_bytes(tiff([main], values.tobytes()))
+    picture = read_picture("mono.dng")
+    assert (picture.layout, picture.pixels.shape, picture.pixels.dtype) == ("L", (48, 64, 1), np.uint16)
+    assert run(["denoise", "mono.dng", "-o", "a.png", "--model", str(sigma_denoiser), "--sigma", "10"]) == 0
+    with Image.open("a.png") as image:
+        assert (image.mode, image.size) == ("I;16", (64, 48))
+
+
 def test_a_dng_comes_upright(rawpy):
     picture = read_picture(dng(orientation=6), "a.dng")
     assert picture.pixels.shape == (64, 48, 3)

@@ -817,13 +817,15 @@ def test_letters_beyond_ascii_stay_in_exif(tmp_path, encoding, suffix):
     text = "Größe © Jörg".encode(encoding)
     tags = Image.Exif()
     tags[0x010E], tags[0x8298] = text, text
-    tags[EXIF_BLOCK] = {0xA430: text}  # the camera's owner
+    tags[EXIF_BLOCK] = {0xA430: text, 0xA005: 220}  # the camera's owner, and a place in that file
     Image.new("RGB", (12, 9)).save(tmp_path / "a.jpg", exif=tags)
     write_picture(read_picture(tmp_path / "a.jpg"), tmp_path / f"b.{suffix}")
     write_picture(read_picture(tmp_path / "a.jpg"), tmp_path / "c.tif")
     write_picture(read_picture(tmp_path / "c.tif"), tmp_path / f"d.{suffix}")
     for name in ("a.jpg", f"b.{suffix}", "c.tif", f"d.{suffix}"):
         assert (tmp_path / name).read_bytes().count(text) == 3, name
+    with Image.open(tmp_path / "c.tif") as image:
+        assert set(image.getexif().get_ifd(EXIF_BLOCK)) == {0xA430}
 
 
 def test_further_pictures_in_a_jpeg_are_told_of(tmp_path):

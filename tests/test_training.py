@@ -1159,6 +1159,7 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--lr", "-1"], "--lr"),
         (["--ema", "2"], "--ema"),
         (["--name", "../mine"], "without a folder"),
+        (["--only", "denoiser", "--elder", "zenith-denoise"], "--elder is about the estimator"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, message) -> None:
@@ -1166,6 +1167,14 @@ def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, messa
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 2, result.output
     assert message in result.output
+
+
+@pytest.mark.parametrize("recipe", [["distill"], ["graft", "--part", "encoder"]])
+def test_a_denoiser_is_no_teacher(photos, tmp_path, recipe) -> None:
+    arguments = [*recipe, "--teacher", "zenith-denoise", "--data", str(photos), "-o", str(tmp_path / "x")]
+    result = CliRunner().invoke(command, [*arguments, "--steps", "1"])
+    assert result.exit_code == 2
+    assert "--teacher zenith-denoise: is of kind denoiser" in result.output
 
 
 def test_command_line_wants_a_length(photos, tmp_path) -> None:

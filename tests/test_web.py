@@ -535,9 +535,11 @@ def test_damaged_encrypted_and_nested_zips_fail_by_name(shop):
         locked[good.index(signature) + place] |= 1
     torn = good[:60] + b"\xff" * 200 + good[260:]
     files = [put_bytes(shop, "locked.zip", bytes(locked)), put_bytes(shop, "torn.zip", torn),
-             put_bytes(shop, "cut.zip", good[:-30]), put_bytes(shop, "ok.png", png())]  # fmt: skip
+             put_bytes(shop, "cut.zip", good[:-30]), put_bytes(shop, "half.zip", good[: len(good) // 2]),
+             put_bytes(shop, "ok.png", png())]  # fmt: skip
     state = last(shop.batch(files, "adds-sigma"))
-    assert [name for name, _ in state.failed] == ["x.png", "x.png", "cut.zip"]
+    assert [name for name, _ in state.failed] == ["x.png", "x.png", "cut.zip", "half.zip"]
+    assert all("damaged ZIP file" in why for _, why in state.failed[2:])
     assert "encrypted" in state.failed[0][1] and names(state) == ["ok.denoised.png"]
     nested = put_bytes(shop, "outer.zip", zipped([("inner.zip", good)]))
     assert "no pictures in there" in message(lambda: list(shop.batch([nested], "adds-sigma")))

@@ -11,11 +11,12 @@ from typing import Any, BinaryIO
 from PIL import Image
 
 __all__ = [
-    "EXIF_BLOCK", "GPS_BLOCK", "described", "has_gain_map", "keep_letters", "layout_of_pixels",
-    "read_metadata", "upright", "webp_is_lossless",
+    "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "described", "has_gain_map", "keep_letters",
+    "layout_of_pixels", "read_metadata", "upright", "webp_is_lossless",
 ]  # fmt: skip
 
 _DESCRIPTION = 0x010E
+INTEROPERABILITY = 0xA005  # in an EXIF block, the place of another in the file: not so in a new file
 # Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
 # artist, copyright, EXIF and GPS blocks.
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
@@ -93,6 +94,7 @@ def described(tags: Image.Exif, blocks: dict[int, dict[int, Any]] | None = None)
         if tag in (EXIF_BLOCK, GPS_BLOCK):
             if block := dict(tags.get_ifd(tag) if blocks is None else blocks.get(tag, {})):
                 keep_letters(block)
+                block.pop(INTEROPERABILITY, None)
                 kept[tag] = block
         elif tag in tags and not (tag == _DESCRIPTION and layout_of_pixels(tags[tag])):
             kept[tag] = tags[tag]

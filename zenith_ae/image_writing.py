@@ -16,7 +16,7 @@ from PIL import ExifTags, Image
 from .deep_colour import is_deep, two_bytes_wide, widen_tiff, write_netpbm, write_png
 from .errors import OutputError
 from .files import atomic_writer, reason
-from .image_metadata import EXIF_BLOCK, GPS_BLOCK, keep_letters, layout_of_pixels
+from .image_metadata import EXIF_BLOCK, GPS_BLOCK, INTEROPERABILITY, keep_letters, layout_of_pixels
 from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
 __all__ = ["WRITABLE_SUFFIXES", "encode_picture", "suffix_for", "write_format", "write_picture"]
@@ -236,6 +236,7 @@ def _prepare(
                     del tags[ExifTags.Base.ImageDescription]
                 for block in (tags, tags.get_ifd(EXIF_BLOCK), tags.get_ifd(GPS_BLOCK)):
                     keep_letters(block)
+                tags.get_ifd(EXIF_BLOCK).pop(INTEROPERABILITY, None)
             except Exception:  # Pillow's reader of tags raises what it happens to meet
                 notes = (*notes, "the EXIF block is damaged and is dropped")
         if "xmp" in options:

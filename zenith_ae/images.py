@@ -246,7 +246,8 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             raw = is_raw(file, head, name)
         if raw:
             pixels, metadata = develop(file, name, lambda size: check_size(size, name, max_pixels))
-            return Picture(pixels, "RGB", "RGB", "RAW", metadata)
+            layout = "L" if pixels.shape[2] == 1 else "RGB"  # of a sensor without colour filters
+            return Picture(pixels, layout, layout, "RAW", metadata)
         plugin, formats = _identify(head, name)
         with _pillow_allows(_limit(max_pixels)[0]), _open(file, plugin, formats) as image:
             notes: tuple[str, ...] = ()

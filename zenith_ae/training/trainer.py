@@ -277,6 +277,9 @@ class Trainer:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step, self.seconds = state["step"], state["seconds"]
+        if not self.rank:
+            print(f"goes on from {self.checkpoint_path} at step {self.step}; --fresh begins anew",
+                  file=sys.stderr, flush=True)  # fmt: skip
         return True
 
     def averaged_state(self) -> dict[str, Tensor]:
