@@ -241,7 +241,7 @@ def _noise_controls() -> list[Any]:
     level = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
                       info="5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
     strength = gr.Slider(0, 1, 1, step=0.05, label="Strength",
-                         info="How much of the noise goes: 1 all of it, 0 none.")  # fmt: skip
+                         info="How much of it goes: 1 all, 0 nothing.")  # fmt: skip
     with gr.Accordion("More", open=False):
         luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness noise", info="Its share of the strength.")
         chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour noise", info="Its share of the strength.")
@@ -279,6 +279,9 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
                 removed_note = gr.HTML()
     outputs = [wait, slider, facts, get, more, removed, removed_note]
     model, auto, level, *_ = controls
+    estimate = gr.State()  # where the slider starts if somebody takes over by hand
+    auto.change(lambda on, found: gr.skip() if on or found is None else found, [auto, estimate], level,
+                show_progress="hidden", **PRIVATE)  # fmt: skip
     model.change(lambda name: gr.Button(VERBS.get(name, "Denoise")), model, go, show_progress="hidden",
                  **PRIVATE)  # fmt: skip
 
@@ -291,37 +294,39 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             removed: None,
         }
 
-    def show(file: str | None, model: str, auto: bool, sigma: float) -> Updates:
+    def show(file: str | None, model: str) -> Updates:
         if not file:
-            return blank() | {wait: gr.HTML(visible=True), facts: ""}
+            return blank() | {wait: gr.HTML(visible=True), facts: "", estimate: None}
         result = workshop.inspect(file, model)
         before = result.files["before"]
-        updates = blank() | {
+        sigma = result.facts.get("sigma")
+        return blank() | {
             slider: gr.ImageSlider(value=(before, before), visible=True),
             facts: _facts(_what(result.facts), _noise_fact(result.facts)),
+            estimate: None if sigma is None else min(100.0, round(sigma * 2) / 2),
         }
-        if auto and "sigma" in result.facts:  # where the slider starts if somebody takes over by hand
-            updates[level] = min(100.0, round(result.facts["sigma"] * 2) / 2)
-        return updates
 
     def run(file: str | None, model: str, auto: bool, sigma: float, *settings: Any) -> Updates:
         result = workshop.denoise(file, model, None if auto else sigma, **_settings(*settings))
         found, files = result.facts, result.files
-        note = (
-            f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
-            "Edges or texture in it would be detail that was lost."
+        sharpened = VERBS.get(model) == "Sharpen"
+        note = f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
+        note += (
+            "Edges in it are what makes the picture sharp."
+            if sharpened
+            else "Edges or texture in it would be detail that was lost."
         )
         return {
             wait: gr.HTML(visible=False),
             slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
             facts: _facts(_what(found), _noise_fact(found), _time(found)) + _notes(found),
             get: _download(found, files["picture"]),
-            more: gr.Accordion(visible=True),
+            more: gr.Accordion("What was changed" if sharpened else "What was removed", visible=True),
             removed: files["removed"],
             removed_note: f"<p class=note>{note}</p>",
         }
 
-    file.change(_for_page(workshop, show, facts, blank), [file, model, auto, level], [*outputs, level],
+    file.change(_for_page(workshop, show, facts, blank), [file, model], [*outputs, estimate],
                 show_progress_on=facts, **DEVICE, **PRIVATE)  # fmt: skip
     go.click(_for_page(workshop, run, facts, blank), [file, *controls], outputs,
              scroll_to_output=True, show_progress_on=[slider], **DEVICE, **PRIVATE)  # fmt: skip
@@ -407,10 +412,11 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
     go.click(_for_page(workshop, run, facts, blank), [file, model, dtype], outputs, scroll_to_output=True,
              show_progress_on=[slider, decoded, wait], **DEVICE, **PRIVATE)  # fmt: skip
 
-    def label(file: str | None) -> Any:
-        return gr.Button("Decode" if file and workshop.is_latent_file(file) else "Encode and decode")
+    def fresh(file: str | None) -> Updates:
+        name = "Decode" if file and workshop.is_latent_file(file) else "Encode and decode"
+        return blank() | {wait: gr.HTML(visible=True), facts: "", go: gr.Button(name)}
 
-    file.change(label, file, go, show_progress="hidden", **PRIVATE)
+    file.change(fresh, file, [*outputs, go], show_progress="hidden", **DEVICE, **PRIVATE)  # before a job
 
 
 # ---- Batch ------------------------------------------------------------------------------------------
@@ -430,6 +436,9 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
             get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="batch-get")
             gallery = gr.Gallery(show_label=False, columns=4, visible=False,
                                  **GALLERY, elem_id="batch-gallery")  # fmt: skip
+
+    controls[0].change(lambda name: gr.Button(f"{VERBS.get(name, 'Denoise')} all"), controls[0], go,
+                       show_progress="hidden", **PRIVATE)  # fmt: skip
 
     def run(
         request: gr.Request,
@@ -566,6 +575,8 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
 
     go.click(_for_page(workshop, run, table, blank), [file, models, sigma], [wait, gallery, table],
              scroll_to_output=True, show_progress_on=[gallery, wait], **DEVICE, **PRIVATE)  # fmt: skip
+    file.change(lambda: blank() | {wait: gr.HTML(visible=True), table: ""}, None, [wait, gallery, table],
+                show_progress="hidden", **DEVICE, **PRIVATE)  # fmt: skip
     measure.click(_for_page(workshop, bench, problem, dict), None, [chart, problem], show_progress_on=chart,
                   **DEVICE, **PRIVATE)  # fmt: skip
 

@@ -990,7 +990,8 @@ class TestPage:
         tab.wait("#denoise-facts .facts")
         tab.page.get_by_label("Find the noise level by itself").first.uncheck()
         number = tab.page.get_by_label("number input for Noise level").locator("visible=true")
-        assert number.input_value() == "10"
+        begins = "e => e.value == '10'"
+        tab.page.wait_for_function(begins, arg=number.element_handle())
         number.fill("40")
         tab.page.keyboard.press("Tab")
         tab.page.click("#denoise-go")
@@ -999,6 +1000,9 @@ class TestPage:
         _, data = tab.download("#denoise-get")
         with Image.open(io.BytesIO(data)) as image:
             assert np.array_equal(np.asarray(image), noise() + 40)
+        for box in (True, False):
+            tab.page.get_by_label("Find the noise level by itself").first.set_checked(box)
+        tab.page.wait_for_function(begins, arg=number.element_handle())
 
     def test_broken_file_is_one_clear_line_and_the_page_goes_on(self, tab, tmp_path):
         (tmp_path / "broken.png").write_bytes(broken_png())
@@ -1089,6 +1093,8 @@ class TestPage:
         (tmp_path / name).write_bytes(data)
         _, direct = tab.download("#latents-picture")
         tab.clear()
+        for gone in ("#latents-picture", "#latents-get", "#latents-slider", "#latents-facts .facts"):
+            tab.page.locator(gone).wait_for(state="hidden")
         tab.upload(tmp_path / name)
         tab.page.get_by_role("button", name="Decode", exact=True).click()
         tab.wait("#latents-decoded img:visible")
@@ -1106,6 +1112,9 @@ class TestPage:
         tab.count("#compare-gallery img", 4)
         tab.page.click("#compare-measure")
         tab.wait("#compare-chart canvas, #compare-chart svg.marks")
+        tab.clear()
+        for gone in ("#compare-table table", "#compare-gallery"):
+            tab.page.locator(gone).wait_for(state="hidden")
 
     def test_page_fits_a_phone(self, browser, server, tmp_path):
         phone = window(browser, width=390, height=844)
