@@ -188,6 +188,8 @@ def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_p
     autoencode.train_autoencoder(bounded, [str(photos)], out)
     with pytest.raises(ConfigError, match=r"another version, model.*--fresh"):
         autoencode.train_autoencoder(wider(bounded), [str(photos)], out)
+    with pytest.raises(ConfigError, match=r"its loss is l1, here it is psnr; use --fresh"):
+        autoencode.train_autoencoder(bounded, [str(photos)], out, loss="psnr")
     (tmp_path / "checkpoint.pt").write_bytes(b"half a checkpoint")
     with pytest.raises(ConfigError, match=r"damaged: .*--fresh"):
         autoencode.train_autoencoder(bounded, [str(photos)], out)

@@ -163,7 +163,9 @@ def train_autoencoder(
                               critic_weight=critic_weight)  # fmt: skip
     if critic_weight:
         model["critic"] = Critic()
-    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, _validate(validation, limit))
+    trainer = Trainer(
+        model, recipe.make_batch, recipe.loss, train, export, _validate(validation, limit), {"loss": loss}
+    )
     if resume:
         trainer.load_checkpoint()
     trainer.run()

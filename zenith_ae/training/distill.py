@@ -379,7 +379,8 @@ def train_student(
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata | origin)
 
-    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate)
+    goal = {"teacher": f"{teacher.config.name} {teacher.space}"}
+    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal)
     if resume:
         trainer.load_checkpoint()
     trainer.run()

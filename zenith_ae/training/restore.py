@@ -326,13 +326,15 @@ def train_restoration(
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata)
 
+    soft = 2 * mixture.blur > mixture.whole
     trainer = Trainer(
         model,
         recipe.make_batch,
         recipe.loss,
         train,
         export,
-        _validate(validation, train.seed, unit, soft=2 * mixture.blur > mixture.whole),
+        _validate(validation, train.seed, unit, soft),
+        {"task": "blur" if soft else "noise", "loss": loss},
     )
     if resume:
         trainer.load_checkpoint()

@@ -191,6 +191,8 @@ class Trainer:
     export : (averaged state dict, {what to put into the metadata}) -> None, called at every
         checkpoint and at the end.
     evaluate : (module with averaged weights) -> {name: value}, or None.
+    goal : what is trained towards, for people to read (the loss, the teacher); a checkpoint of another goal
+        is not continued.
     """
 
     def __init__(
@@ -201,8 +203,10 @@ class Trainer:
         config: TrainConfig,
         export: Callable[[dict[str, Tensor], dict[str, str]], None],
         evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+        goal: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config
+        self.goal = dict(goal or {})
         _keep_freed_memory()
         if config.threads:
             torch.set_num_threads(config.threads)
@@ -248,6 +252,7 @@ class Trainer:
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "step": self.step,
             "seconds": self.seconds,
+            "goal": self.goal,
         }
         whole = io.BytesIO()  # torch has no word for what a file does not take
         torch.save(state, whole)
@@ -256,7 +261,13 @@ class Trainer:
         self.export(self.averaged_state(), {"steps": str(self.step), "seconds": f"{self.seconds:.0f}"})
 
     def load_checkpoint(self) -> bool:
-        """Continue from the output folder's checkpoint; False where there is none."""
+        """Continue from the output folder's checkpoint; False where there is none.
+
+        Raises
+        ------
+        ConfigError
+            If the checkpoint is damaged, or is another model's or another goal's.
+        """
         if not self.checkpoint_path.exists():
             return False
         hint = "use --fresh or another -o"
@@ -271,6 +282,10 @@ class Trainer:
         if _outline(state) != _outline(wanted):
             what = "of another version, model or choice of parts"
             raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
+        for name, theirs in dict(state.get("goal", {})).items():  # one of version 0.1.0 has none
+            if theirs != (mine := self.goal.get(name, theirs)):
+                what = f"its {name} is {theirs}, here it is {mine}"
+                raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
         self.model.load_state_dict(state["model"])
         for mine, saved in zip(self.average, state["average"], strict=True):
             mine.copy_(saved)
