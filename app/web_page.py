@@ -243,8 +243,8 @@ def _noise_controls() -> list[Any]:
     strength = gr.Slider(0, 1, 1, step=0.05, label="Strength",
                          info="How much of it goes: 1 all, 0 nothing.")  # fmt: skip
     with gr.Accordion("More", open=False):
-        luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness noise", info="Its share of the strength.")
-        chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour noise", info="Its share of the strength.")
+        luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness", info="Its share of the strength.")
+        chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour", info="Its share of the strength.")
         grain = gr.Slider(0, 1, 0, step=0.05, label="Keep fine grain", info="A little looks like film.")
         passes = gr.Radio(
             list(PASSES), value=1, label="Passes", info="The mean of several is cleaner, but takes longer."
@@ -253,8 +253,15 @@ def _noise_controls() -> list[Any]:
     return [model, auto, level, strength, luma, chroma, grain, passes]
 
 
-def _settings(strength: float, luma: float, chroma: float, grain: float, passes: int) -> dict[str, Any]:
-    return {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain, "passes": passes}
+def _settings(*values: float | None) -> dict[str, Any]:
+    """What a denoising job is told; of a field that was left empty, what holds without it."""
+    usual = {"strength": 1.0, "luma": 1.0, "chroma": 1.0, "grain": 0.0, "passes": 1}
+    return {k: usual[k] if value is None else value for k, value in zip(usual, values, strict=True)}
+
+
+def _level(sigma: float | None) -> float | None:
+    """A noise level of the API, where a negative one, or none, is to be estimated."""
+    return None if sigma is None or sigma < 0 else sigma
 
 
 # ---- Denoise ----------------------------------------------------------------------------------------
@@ -626,16 +633,16 @@ def _endpoints(workshop: Workshop) -> None:
     def denoise(
         picture: str,
         model: str,
-        sigma: float = -1,
-        strength: float = 1,
-        luma: float = 1,
-        chroma: float = 1,
-        grain: float = 0,
-        passes: int = 1,
+        sigma: float | None = -1,
+        strength: float | None = 1,
+        luma: float | None = 1,
+        chroma: float | None = 1,
+        grain: float | None = 0,
+        passes: int | None = 1,
     ) -> tuple[str, dict]:
         """Remove noise; the file keeps its format, size, mode and bit depth."""
-        level, settings = None if sigma < 0 else sigma, _settings(strength, luma, chroma, grain, passes)
-        result = workshop.denoise(picture, model, level, **settings)
+        settings = _settings(strength, luma, chroma, grain, passes)
+        result = workshop.denoise(picture, model, _level(sigma), **settings)
         return result.files["picture"], result.facts
 
     def encode(picture: str, model: str, dtype: str = "fp16") -> tuple[str, dict]:
@@ -656,22 +663,22 @@ def _endpoints(workshop: Workshop) -> None:
     def batch(
         pictures: list[str],
         model: str,
-        sigma: float = -1,
-        strength: float = 1,
-        luma: float = 1,
-        chroma: float = 1,
-        grain: float = 0,
-        passes: int = 1,
+        sigma: float | None = -1,
+        strength: float | None = 1,
+        luma: float | None = 1,
+        chroma: float | None = 1,
+        grain: float | None = 0,
+        passes: int | None = 1,
     ) -> Iterator[tuple[str | None, dict]]:
         """Denoise many pictures or ZIP files; progress on the way, a ZIP at the end."""
-        level, settings = None if sigma < 0 else sigma, _settings(strength, luma, chroma, grain, passes)
-        for state in workshop.batch(pictures, model, level, lambda: False, **settings):
+        settings = _settings(strength, luma, chroma, grain, passes)
+        for state in workshop.batch(pictures, model, _level(sigma), lambda: False, **settings):
             report = {k: v for k, v in asdict(state).items() if k not in ("thumbnails", "archive")}
             yield state.archive, report
 
-    def compare(picture: str, models: list[str], sigma: float = 25) -> dict:
+    def compare(picture: str, models: list[str], sigma: float | None = 25) -> dict:
         """PSNR, SSIM and time of models on one picture."""
-        return workshop.compare(picture, models, sigma).facts
+        return workshop.compare(picture, models, 25 if sigma is None else sigma).facts
 
     def benchmark() -> dict[str, float]:
         """Megapixels per second of every model on this machine."""

@@ -436,8 +436,8 @@ def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
     "options",
     [
         {"sigma": -1}, {"sigma": 256}, {"sigma": np.nan}, {"sigma": "much"}, {"sigma": np.ones((3, 3))},
-        {"sigma": []}, {"luma": 2}, {"chroma": np.nan}, {"grain": -1},
-        {"strength": -0.1}, {"strength": 1.1}, {"strength": np.nan},
+        {"sigma": []}, {"sigma": None}, {"luma": 2}, {"chroma": np.nan}, {"grain": -1},
+        {"strength": -0.1}, {"strength": 1.1}, {"strength": np.nan}, {"strength": None}, {"grain": "a"},
     ],
 )  # fmt: skip
 def test_levels_out_of_range_are_value_errors(dn, options):

@@ -425,8 +425,12 @@ class Denoiser(_Pipeline):
         """
         shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
         for name, share in shares.items():
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} must be in 0..1, got {share}")
+            try:
+                fits = bool(0 <= share <= 1)
+            except (TypeError, ValueError, RuntimeError):  # no number; an array; a tensor
+                fits = False
+            if not fits:
+                raise ValueError(f"{name} must be a number in 0..1, got {share!r:.60}")
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
         if isinstance(sigma, str):
@@ -496,7 +500,7 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """sigma as an array that broadcasts to (N, H, W), with N entries along the first axis."""
     levels = np.asarray(sigma, np.float32)
     if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or levels.max() > 255:
-        raise ValueError("sigma must be in 0..255")
+        raise ValueError(f"sigma must be in 0..255, got {sigma!r:.60}")
     if levels.ndim == 1 and len(levels) == shape[0]:
         levels = levels[:, None, None]
     elif levels.ndim and levels.shape not in (shape, shape[1:]):
