@@ -101,6 +101,17 @@ _TOGGLE = """() => {
     document.body.style.background = 'var(--body-background-fill)';
 }"""
 
+# Names for people who hear the page: Gradio has no way to give them to a button or to thumbnails.
+_NAMES = """() => {
+    const name = () => {
+        document.querySelector('#mode')?.setAttribute('aria-label', 'Light or dark');
+        for (const picture of document.querySelectorAll('.examples img'))
+            if (!picture.alt) picture.alt = 'Example ' + picture.src.split('/').pop();
+    };
+    name();
+    new MutationObserver(name).observe(document.body, {childList: true, subtree: true});
+}"""
+
 
 def theme() -> gr.themes.Base:
     """Fonts of the reader's own system: nothing is fetched from anywhere."""
@@ -147,6 +158,7 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
             )
             mode = gr.Button("◐", elem_id="mode", size="sm")
         mode.click(None, js=_TOGGLE, **PRIVATE)
+        page.load(None, js=_NAMES, **PRIVATE)
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Denoise", id="denoise"):
                 _denoise_tab(workshop, noisy)

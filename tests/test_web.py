@@ -1149,9 +1149,12 @@ class TestPage:
         wait(tab, "> 200")
         other = Tab(dark, server)
         wait(other, "< 60")
-        other.page.click("#mode")
+        other.page.get_by_role("button", name="Light or dark").click()
         wait(other, "> 200")
         dark.close()
+
+    def test_examples_have_names(self, tab):
+        tab.page.get_by_role("img", name="Example").first.wait_for()
 
     def test_page_of_the_endpoints_asks_nobody_else(self, tab):
         tab.page.get_by_role("button", name="Use via API").click()
