@@ -241,7 +241,7 @@ def test_a_folder_does_not_hide_a_shipped_model_of_its_name(nano, tmp_path: Path
     (tmp_path / "some").mkdir()
     assert load_weights("some").config == config
     for folder in ("./some", Path("some")):
-        with pytest.raises(WeightsError, match="in this folder"):
+        with pytest.raises(WeightsError, match="holds no weights"):
             load_weights(folder)
 
 

@@ -183,8 +183,11 @@ def _load_folder(folder: Path) -> Weights:
         models = {re.sub(rf"_({'|'.join(_PARTS)})$", "", file.stem) for file in others}
         if len(models) == 1:  # of another layout: one file, or an encoder beside its decoder
             return _load_file(others[0])
-        several = f"; it holds several models, name one: {_some(models)}" if models else ""
-        raise WeightsError(f"no {_DIFFUSERS_FILE}.safetensors in this folder{several}")
+        if not models:
+            raise WeightsError("holds no weights; name a weights file, or a folder with one")
+        raise WeightsError(
+            f"no {_DIFFUSERS_FILE}.safetensors in this folder; it holds several models, name one: {_some(models)}"
+        )
     metadata, definition = {}, None
     with contextlib.suppress(FileNotFoundError):
         try:
