@@ -35,6 +35,7 @@ X86 = platform.machine().lower() in {"x86_64", "amd64"}
 # level -> flags (GCC and Clang) of its file; on other machines these levels compile to "not available"
 ISA_FLAGS = {
     "generic": [],
+    "neon": [],  # every 64-bit ARM has it
     "avx2": ["-mavx2", "-mfma"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
 }

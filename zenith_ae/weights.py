@@ -185,9 +185,7 @@ def _load_folder(folder: Path) -> Weights:
             return _load_file(others[0])
         if not models:
             raise WeightsError("holds no weights; name a weights file, or a folder with one")
-        raise WeightsError(
-            f"no {_DIFFUSERS_FILE}.safetensors in this folder; it holds several models, name one: {_some(models)}"
-        )
+        raise WeightsError(f"this folder holds several models, name one: {_some(models)}")
     metadata, definition = {}, None
     with contextlib.suppress(FileNotFoundError):
         try:

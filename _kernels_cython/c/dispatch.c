@@ -20,6 +20,7 @@
 #endif
 
 extern const zn_kernels *const zn_generic_kernels;
+extern const zn_kernels *const zn_neon_kernels;
 extern const zn_kernels *const zn_avx2_kernels;
 extern const zn_kernels *const zn_avx512_kernels;
 extern const zn_kernels *const zn_avx512bf16_kernels;
@@ -74,7 +75,7 @@ static int tiles_permitted(void)
 
 static int cpu_has(int level)
 {
-    if (level == ZN_GENERIC)
+    if (level == ZN_GENERIC || level == ZN_NEON) /* every CPU that NEON is compiled for has it */
         return 1;
 #if X86
     __builtin_cpu_init(); /* also asks the operating system which registers it saves */
@@ -96,6 +97,7 @@ static const zn_kernels *compiled(int level)
 {
     switch (level) {
     case ZN_GENERIC: return zn_generic_kernels;
+    case ZN_NEON: return zn_neon_kernels;
     case ZN_AVX2: return zn_avx2_kernels;
     case ZN_AVX512: return zn_avx512_kernels;
     case ZN_AVX512BF16: return zn_avx512bf16_kernels;
@@ -106,7 +108,9 @@ static const zn_kernels *compiled(int level)
 
 const char *zn_level_name(int level)
 {
-    static const char *const names[ZN_LEVELS] = {"generic", "avx2", "avx512", "avx512bf16", "amx"};
+    static const char *const names[ZN_LEVELS] = {
+        "generic", "neon", "avx2", "avx512", "avx512bf16", "amx",
+    };
     return level >= 0 && level < ZN_LEVELS ? names[level] : NULL;
 }
 

@@ -167,7 +167,7 @@ typedef struct zn_kernels {
 } zn_kernels;
 
 /* dispatch.c */
-enum { ZN_GENERIC = 0, ZN_AVX2 = 1, ZN_AVX512 = 2, ZN_AVX512BF16 = 3, ZN_AMX = 4, ZN_LEVELS = 5 };
+enum { ZN_GENERIC, ZN_NEON, ZN_AVX2, ZN_AVX512, ZN_AVX512BF16, ZN_AMX, ZN_LEVELS }; /* slowest first */
 const char *zn_level_name(int level);
 int zn_level_compiled(int level);
 int zn_level_available(int level); /* compiled in and the CPU and OS have it */
