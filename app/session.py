@@ -199,6 +199,7 @@ class Session:
         self.reporter.detail("watching; Ctrl-C ends it")
         before: dict[str, object] = {}
         tried: dict[str, object] = {}  # the state in which each input had its turn
+        told: dict[str, str] = {}  # why an input has none
         made: set[str] = set()  # inputs whose outputs this run has written
         pauses: dict[str, tuple[float, float]] = {}  # when to try again, and the pause after that
         while True:
@@ -218,8 +219,8 @@ class Session:
             ]
             looking = time.thread_time() - start
             # Two inputs for one output, say: no work will come of it.
-            hopeless = [job for job in jobs if job.error and tried.get(job.source) != str(job.error)]
-            tried |= {job.source: str(job.error) for job in hopeless}
+            hopeless = [job for job in jobs if job.error and told.get(job.source) != str(job.error)]
+            told |= {job.source: str(job.error) for job in hopeless}
             tried |= {job.source: now[job.source] for job in still}
             run_jobs(hopeless, work, self.reporter)
             # An input that was replaced, or whose copy had only stalled, replaces what came of it.

@@ -644,7 +644,7 @@ def _endpoints(workshop: Workshop) -> None:
 
     def denoise(
         picture: str,
-        model: str,
+        model: str | None,
         sigma: float | None = -1,
         strength: float | None = 1,
         luma: float | None = 1,
@@ -654,12 +654,12 @@ def _endpoints(workshop: Workshop) -> None:
     ) -> tuple[str, dict]:
         """Remove noise; the file keeps its format, size, mode and bit depth."""
         settings = _settings(strength, luma, chroma, grain, passes)
-        result = workshop.denoise(picture, model, _level(sigma), **settings)
+        result = workshop.denoise(picture, model or denoisers[0], _level(sigma), **settings)
         return result.files["picture"], result.facts
 
-    def encode(picture: str, model: str, dtype: str = "fp16") -> tuple[str, dict]:
+    def encode(picture: str, model: str | None, dtype: str | None = "fp16") -> tuple[str, dict]:
         """Encode a picture to a latent file."""
-        result = workshop.encode(picture, model, dtype)
+        result = workshop.encode(picture, model or autoencoders[0], dtype or "fp16")
         return result.files["latents"], result.facts
 
     def decode(latents: str) -> tuple[str, dict]:
@@ -667,14 +667,14 @@ def _endpoints(workshop: Workshop) -> None:
         result = workshop.decode(latents)
         return result.files["picture"], result.facts
 
-    def roundtrip(picture: str, model: str, dtype: str = "fp16") -> tuple[str, str, dict]:
+    def roundtrip(picture: str, model: str | None, dtype: str | None = "fp16") -> tuple[str, str, dict]:
         """Encode and decode; the picture, its latent file, and how close they are."""
-        result = workshop.roundtrip(picture, model, dtype)
+        result = workshop.roundtrip(picture, model or autoencoders[0], dtype or "fp16")
         return result.files["picture"], result.files["latents"], result.facts
 
     def batch(
         pictures: list[str],
-        model: str,
+        model: str | None,
         sigma: float | None = -1,
         strength: float | None = 1,
         luma: float | None = 1,
@@ -684,7 +684,9 @@ def _endpoints(workshop: Workshop) -> None:
     ) -> Iterator[tuple[str | None, dict]]:
         """Denoise many pictures or ZIP files; progress on the way, a ZIP at the end."""
         settings = _settings(strength, luma, chroma, grain, passes)
-        for state in workshop.batch(pictures, model, _level(sigma), lambda: False, **settings):
+        for state in workshop.batch(
+            pictures, model or denoisers[0], _level(sigma), lambda: False, **settings
+        ):
             report = {k: v for k, v in asdict(state).items() if k not in ("thumbnails", "archive")}
             yield state.archive, report
 

@@ -948,7 +948,10 @@ def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monke
         looks.append(seconds)
         if len(looks) == 3:
             picture("in/a.gif")
-        if len(looks) == 9:
+        if len(looks) == 7:
+            os.remove("in/a.gif")
+            Path("out/a.denoised.png").write_bytes(b"edited")
+        if len(looks) == 12:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", sleep)
@@ -956,6 +959,7 @@ def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monke
     out, err = capsys.readouterr()
     assert out.count(" -> ") == 1
     assert err.count("is also that of") == 1
+    assert Path("out/a.denoised.png").read_bytes() == b"edited"
 
 
 def test_watch_waits_for_a_folder_that_is_away(here, dn, monkeypatch):

@@ -828,9 +828,24 @@ def test_letters_beyond_ascii_stay_in_exif(tmp_path, encoding, suffix):
         assert set(image.getexif().get_ifd(EXIF_BLOCK)) == {0xA430}
 
 
+def test_texts_in_exif_stay_texts(tmp_path):
+    owner = "Größe".encode()
+    tags = Image.Exif()
+    tags[EXIF_BLOCK] = {0xA430: owner}
+    Image.new("RGB", (12, 9)).save(tmp_path / "a.jpg", exif=tags)
+    field, as_bytes, as_text = (struct.pack(">HHI", 0xA430, kind, len(owner)) for kind in (0, 1, 2))
+    data = (tmp_path / "a.jpg").read_bytes()
+    assert field != as_bytes and data.count(as_bytes) == 1  # Pillow, given bytes, says that they are none
+    (tmp_path / "a.jpg").write_bytes(data.replace(as_bytes, as_text))
+    write_picture(read_picture(tmp_path / "a.jpg"), tmp_path / "b.tif")
+    with Image.open(tmp_path / "b.tif") as image:
+        assert image.getexif().get_ifd(EXIF_BLOCK)[0xA430] == owner.decode("latin-1")
+
+
 def test_further_pictures_in_a_jpeg_are_told_of(tmp_path):
     xmp = (
         b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description rdf:about="it" hdrgm:Version="1.0" a:b="c">'
+        b"<hdrgm:GainMapMax>2.5</hdrgm:GainMapMax>"
         b'<Container:Directory><Item Item:Semantic="GainMap"/></Container:Directory><kept/></rdf:Description>'
     )
     first, second = shades(10, 90)
@@ -847,13 +862,22 @@ def test_further_pictures_in_a_jpeg_are_told_of(tmp_path):
     )
 
 
+def test_made_up_xmp_takes_no_long_time(tmp_path):
+    """A search that begins anew at each opening would take hours, longer than tests have."""
+    xmp = b'<x hdrgm:Version="1">' + b"<Container:Directory>" * 400_000 + b" hdrgm:A='" * 100_000
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.webp", xmp=xmp)
+    assert read_picture(tmp_path / "a.webp").notes == ("the HDR gain map is not kept",)
+
+
 @pytest.mark.parametrize(("transfer", "noted"), [(13, 0), (16, 1)])
-def test_colours_that_only_cicp_describes_are_told_of(transfer, noted):
-    Image.new("RGB", (4, 4)).save(file := io.BytesIO(), "PNG")
+@pytest.mark.parametrize("before", [0, 70_000], ids=["", "behind much else"])
+def test_colours_that_only_cicp_describes_are_told_of(transfer, noted, before):
+    Image.new("RGB", (4, 4)).save(file := io.BytesIO(), "PNG", exif=b"Exif\0\0" + bytes(before))
     data = file.getvalue()
     chunk = b"cICP" + bytes([1, transfer, 0, 1])
     chunk = b"\0\0\0\4" + chunk + struct.pack(">I", zlib.crc32(chunk))
-    notes = read_picture(data[:33] + chunk + data[33:]).notes
+    at = data.index(b"IDAT") - 4
+    notes = read_picture(data[:at] + chunk + data[at:]).notes
     assert ["cICP" in note for note in notes] == [True] * noted
 
 
@@ -865,6 +889,9 @@ def test_a_gif_plays_as_often_and_as_fast_in_other_formats(tmp_path):
     frames, loop = frames_of(tmp_path / "a.png")
     assert [duration for _, duration in frames] == [100, 100, 100]
     assert loop == 3
+    first.save(tmp_path / "b.gif", save_all=True, append_images=rest, loop=65535)  # as often as a GIF can
+    write_picture(read_picture(tmp_path / "b.gif", every=True), tmp_path / "b.webp")
+    assert frames_of(tmp_path / "b.webp")[1] == 65535
 
 
 def test_formats_for_one_picture_say_that_they_hold_the_first(tmp_path):

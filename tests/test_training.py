@@ -198,6 +198,19 @@ def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_p
         autoencode.train_autoencoder(bounded, [str(photos)], out)
 
 
+def test_a_checkpoint_of_another_goal_is_not_continued(tmp_path) -> None:
+    before, now = line_trainer(tmp_path), line_trainer(tmp_path)
+    before.goal = {"teacher": "taef2"}
+    before.save_checkpoint()
+    with pytest.raises(ConfigError, match="its teacher is taef2, here it is none; use --fresh"):
+        now.load_checkpoint()
+    now.goal = {"teacher": "taef2", "elder": "me"}
+    with pytest.raises(ConfigError, match="its elder is none, here it is me; use --fresh"):
+        now.load_checkpoint()
+    now.goal = before.goal
+    assert now.load_checkpoint()
+
+
 def test_a_file_that_holds_no_latents_is_one_clear_line(grown_teacher, photos, tmp_path) -> None:
     pool, weights, file = ImagePool([photos]), load_weights(grown_teacher), tmp_path / "z.npz"
     for damage in (lambda: file.write_bytes(b"garbage"), lambda: np.savez(file, other=np.zeros(3))):

@@ -698,8 +698,9 @@ class TestServer:
             assert (image.mode, image.size, image.format) == ("I;16", (21, 13), "TIFF")
         assert facts["sigma"] == 10 and facts["output"] == "deep.denoised.tif"
         assert facts["passes"] == 2
-        left_empty = client.predict(picture, sigma=None, strength=None, passes=None, api_name="/denoise")
+        left_empty = client.predict(picture, None, None, None, passes=None, api_name="/denoise")
         assert left_empty[1]["sigma"] == 10 and left_empty[1]["passes"] == 1
+        assert client.predict(picture, None, None, api_name="/encode")[1]
         latents, facts = client.predict(picture, "identity", "fp32", api_name="/encode")
         (tmp_path / "deep.latent.safetensors").write_bytes(fetch(server, latents["path"]))
         decoded, _ = client.predict(handle_file(tmp_path / "deep.latent.safetensors"), api_name="/decode")

@@ -77,7 +77,8 @@ def develop(
 
     Returns
     -------
-    (H, W, 3) uint16 in sRGB, upright, and the metadata: "exif" where it can be found.
+    (H, W, 3) uint16, of a sensor without colour filters (H, W, 1), in sRGB, upright, and the metadata:
+    "exif" where it can be found.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def safetensors_bytes(
     import numpy as np
     from safetensors.numpy import save
 
-    made = save({name: np.ascontiguousarray(t) for name, t in tensors.items()}, dict(metadata or {}))
+    made = save({name: np.asarray(t, order="C") for name, t in tensors.items()}, dict(metadata or {}))
     end = 8 + int.from_bytes(made[:8], "little")
     header = json.dumps(json.loads(made[8:end]), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     text = header.encode()

@@ -12,7 +12,7 @@ from PIL import Image
 
 __all__ = [
     "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "described", "has_gain_map", "keep_letters",
-    "layout_of_pixels", "read_metadata", "upright", "webp_is_lossless",
+    "layout_of_pixels", "png_colours", "read_metadata", "upright", "webp_is_lossless",
 ]  # fmt: skip
 
 _DESCRIPTION = 0x010E
@@ -22,8 +22,10 @@ INTEROPERABILITY = 0xA005  # in an EXIF block, the place of another in the file:
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
 _DESCRIPTIVE_TAGS = (_DESCRIPTION, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, EXIF_BLOCK, GPS_BLOCK)
 ORIENTATION = 0x0112
+# None of it looks at a byte more than a few times, however the text is made.
 _GAIN_MAP = re.compile(
-    rb"<Container:Directory>.*?</Container:Directory>|\shdrgm:\w+=(?:\"[^\"]*\"|'[^']*')",
+    rb"<Container:Directory>(?:(?!<Container:Directory>).)*?</Container:Directory>"
+    rb"|\shdrgm:\w+=(?:\"[^\"]*\"|'[^']*')|<hdrgm:(\w+)>[^<]*</hdrgm:\1>",
     re.DOTALL,
 )
 SRGB_GAMMA = 0.45455  # as the chunk gAMA of a PNG says it: programs show pictures without one alike
@@ -111,11 +113,18 @@ def layout_of_pixels(description: Any) -> bool:
     return isinstance(text, str) and (text.startswith(("ImageJ=", '{"shape"')) or "<OME" in text)
 
 
+class _Letters(str):
+    """A text that Pillow writes as the bytes it was read from; given bytes, it may write no text."""
+
+    def encode(self, *_: str) -> bytes:
+        return super().encode("latin-1", "replace")
+
+
 def keep_letters(tags: MutableMapping[int, Any]) -> None:
-    """Make bytes of texts beyond ASCII: Pillow reads any as Latin-1, and writes question marks."""
+    """Keep texts beyond ASCII: Pillow reads any as Latin-1, and writes question marks."""
     for tag, value in [*tags.items()]:
         if isinstance(value, str) and not value.isascii():
-            tags[tag] = value.encode("latin-1", "replace")
+            tags[tag] = _Letters(value)
 
 
 def _reset_orientation(exif: bytes) -> bytes | None:
@@ -146,6 +155,20 @@ def upright(image: Image.Image, metadata: dict[str, Any]) -> Image.Image:
     if turned.size != image.size and "dpi" in metadata:
         metadata["dpi"] = metadata["dpi"][::-1]
     return turned
+
+
+def png_colours(file: BinaryIO) -> bytes | None:
+    """Primaries and transfer function (numbers of ITU-T H.273) from a PNG's chunk cICP; None without one."""
+    before = file.tell()
+    try:
+        file.seek(8)
+        while len(header := file.read(8)) == 8 and header[4:] != b"IDAT":
+            if header[4:] == b"cICP":
+                return file.read(2)
+            file.seek(int.from_bytes(header[:4], "big") + 4, os.SEEK_CUR)  # and a checksum
+        return None
+    finally:
+        file.seek(before)
 
 
 def webp_is_lossless(file: BinaryIO) -> bool:

@@ -45,7 +45,7 @@ from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
 from .files import reason
-from .image_metadata import ORIENTATION, has_gain_map, read_metadata, upright, webp_is_lossless
+from .image_metadata import ORIENTATION, has_gain_map, png_colours, read_metadata, upright, webp_is_lossless
 
 __all__ = [
     "READABLE_SUFFIXES",
@@ -258,7 +258,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 notes = (*notes, "further pictures in the JPEG (a preview, a second view) are not kept")
             elif has_gain_map(image.info.get("xmp")):
                 notes = (*notes, "the HDR gain map is not kept")
-            elif image.format == "PNG" and (colours := _CICP.search(head)) and colours[1] != _SRGB_CICP:
+            elif image.format == "PNG" and png_colours(file) not in (None, _SRGB):
                 notes = (*notes, "the PNG's colour space (cICP) is not kept, so it looks different")
             # The pages of a document differ in size, and are checked one by one.
             check_size(image.size, name, max_pixels, 1 if image.format == "TIFF" else count)
@@ -290,7 +290,8 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                     metadata["lossless"] = lossless
                 metadata |= {key: image.info[key] for key in _ANIMATION if key in image.info}
                 if image.format == "GIF" and metadata.get("loop"):
-                    metadata["loop"] += 1  # it says how often to repeat, others how often to play
+                    # It says how often to repeat, others how often to play; WebP has 16 bits for it too.
+                    metadata["loop"] = min(metadata["loop"] + 1, 2**16 - 1)
                 if format == "TIFF":
                     _forget_other_pages(metadata, image)
                 frame = upright(image, metadata) if count == 1 else upright(image.copy(), metadata)
@@ -435,8 +436,7 @@ def _scale_key(image: Image.Image, head: bytes) -> None:
 
 
 _BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 277, 322, 323  # tags of a TIFF
-_CICP = re.compile(rb"\x00\x00\x00\x04cICP(..)", re.DOTALL)  # primaries and transfer function, ITU-T H.273
-_SRGB_CICP = b"\1\x0d"
+_SRGB = b"\1\x0d"  # as cICP says it
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")

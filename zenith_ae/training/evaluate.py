@@ -155,7 +155,8 @@ def evaluate_model(
         raise ConfigError(
             "an autoencoder's round trip is compared with its input; leave out the ground truth"
         )
-    sigmas, degradations = sigmas or SIGMAS, degradations or ("gaussian",)
+    sigmas = SIGMAS if sigmas is None else sigmas
+    degradations = ("gaussian",) if degradations is None else degradations
     unknown = sorted(set(degradations) - set(DEGRADATIONS))
     if unknown:
         raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")

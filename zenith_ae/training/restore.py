@@ -314,19 +314,21 @@ def train_restoration(
         model.requires_grad_(False)[only].requires_grad_(True)
     mixture = mixture or Mixture()
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss)
+    soft = 2 * mixture.blur > mixture.whole
+    goal = {"task": "blur" if soft else "noise", "loss": loss}
     if elder:
         theirs = load_weights(elder)
         if "estimator" not in theirs.config.parts or "estimator" not in model:
             lacking = elder if "estimator" in model else config.name
             raise WeightsError(f"{lacking}: has no estimator, which --elder is about")
         network = frozen_module(theirs, "estimator").to(train.device)
+        goal["elder"] = f"{theirs.config.name} {theirs.hash}"
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata)
 
-    soft = 2 * mixture.blur > mixture.whole
     trainer = Trainer(
         model,
         recipe.make_batch,
@@ -334,7 +336,7 @@ def train_restoration(
         train,
         export,
         _validate(validation, train.seed, unit, soft),
-        {"task": "blur" if soft else "noise", "loss": loss},
+        goal,
     )
     if resume:
         trainer.load_checkpoint()

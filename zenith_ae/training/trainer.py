@@ -282,9 +282,11 @@ class Trainer:
         if _outline(state) != _outline(wanted):
             what = "of another version, model or choice of parts"
             raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
-        for name, theirs in dict(state.get("goal", {})).items():  # one of version 0.1.0 has none
-            if theirs != (mine := self.goal.get(name, theirs)):
-                what = f"its {name} is {theirs}, here it is {mine}"
+        theirs = dict(state.get("goal", self.goal))  # one of version 0.1.0 has none
+        for name in sorted(theirs.keys() | self.goal.keys()):
+            before, now = (goal.get(name, "none") for goal in (theirs, self.goal))
+            if before != now:
+                what = f"its {name} is {before}, here it is {now}"
                 raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
         self.model.load_state_dict(state["model"])
         for mine, saved in zip(self.average, state["average"], strict=True):
