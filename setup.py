@@ -53,14 +53,15 @@ def enabled(variable: str) -> bool:
     return os.environ.get(variable, "0").lower() not in {"", "0", "no", "off", "false"}
 
 
-def isa_flags(source: Path) -> list[str]:
-    """Compiler flags of ``level_<isa>.c``; of any other file, none."""
-    if not X86 or not source.stem.startswith("level_"):
-        return []
-    flags = ISA_FLAGS[source.stem.removeprefix("level_")]
-    if sys.platform == "darwin":  # a universal build compiles for arm64 in the same command
-        return [part for flag in flags for part in ("-Xarch_x86_64", flag)]
-    return flags
+def isa_flags(source: Path) -> list[list[str]]:
+    """Compiler flags of ``level_<isa>.c``, those to try first first; of any other file, none."""
+    flags = ISA_FLAGS.get(source.stem.removeprefix("level_"), [])
+    plain = [flags] if flags and X86 else []
+    if flags and sys.platform == "darwin":
+        # A universal build compiles for both CPUs in the same command; GCC does not know this option.
+        of_x86 = [part for flag in flags for part in ("-Xarch_x86_64", flag)]
+        return [[*of_x86, "-Wno-unused-command-line-argument"], *plain]
+    return plain
 
 
 def own_c_flags() -> list[str]:
@@ -84,15 +85,16 @@ class BuildKernels(build_ext):
         super().build_extensions()
 
     def compile_c_file(self, source: Path) -> list[str]:
-        flags = isa_flags(source)
-        try:
-            return self.compile_with(source, flags)
-        except Exception as error:  # CompileError lies elsewhere in every version of setuptools
-            if not flags or enabled("ZENITH_WERROR"):
-                raise
-            # A compiler older than the instructions: the file is an empty table without them.
-            print(f"warning: {source.name} without {' '.join(flags)} ({error})", file=sys.stderr)
-            return self.compile_with(source, [])
+        choices = isa_flags(source)
+        for i, flags in enumerate(choices):
+            try:
+                return self.compile_with(source, flags)
+            except Exception as error:  # CompileError lies elsewhere in every version of setuptools
+                if i == len(choices) - 1 and enabled("ZENITH_WERROR"):
+                    raise
+                # A compiler older than the instructions: the file is an empty table without them.
+                print(f"warning: {source.name} without {' '.join(flags)} ({error})", file=sys.stderr)
+        return self.compile_with(source, [])
 
     def compile_with(self, source: Path, flags: list[str]) -> list[str]:
         return self.compiler.compile(

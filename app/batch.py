@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -122,10 +123,11 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
             continue
         target = _target(source, relative, output, into_folder, kind)
         place, origin = _place(target, folders), _place(source, folders)
-        owner, its_origin = owners.get(place, ("", ""))
+        owner, its_origin = owners.get(_folded(place), ("", ""))
         if its_origin == origin:
             continue  # named twice, as by a file and a pattern
-        if target != STDIO and place == origin:
+        place, same = _folded(place), _folded(origin)
+        if target != STDIO and place == same:
             error = OutputError(
                 f"{source}: would be replaced by its own output; choose another place with -o"
             )
@@ -145,6 +147,11 @@ def _place(path: str, folders: dict[str, str]) -> str:
         folders[folder] = os.path.realpath(folder)
     place = os.path.join(folders[folder], name)
     return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place
+
+
+def _folded(path: str) -> str:
+    """What paths of one file have in common: macOS tells neither A from a nor two spellings of ä."""
+    return unicodedata.normalize("NFD", path).casefold() if sys.platform == "darwin" else path
 
 
 def _is_pattern(item: str) -> bool:

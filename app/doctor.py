@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,11 +88,16 @@ def version(package: str) -> str:
 
 def cpu_name() -> str:
     try:
+        if sys.platform == "darwin":
+            named = ["sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.run(named, capture_output=True, text=True, check=True).stdout.strip()
         with open("/proc/cpuinfo") as file:
             for line in file:
                 if line.startswith("model name"):
                     return line.split(":", 1)[1].strip()
-    except OSError:
+        with open("/proc/device-tree/model") as file:  # of an ARM board
+            return file.read().strip("\0\n ")
+    except (OSError, subprocess.SubprocessError):
         pass
     return platform.processor() or platform.machine()
 

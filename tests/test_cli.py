@@ -348,6 +348,19 @@ def test_links_hide_neither_a_twice_named_input_nor_an_own_output(here, dn, caps
     assert pixel("real/a.png") == (100, 100, 100)
 
 
+def test_names_that_macos_does_not_tell_apart_are_one_file(here, dn, capsys, monkeypatch):
+    for name in ("a/PHOTO.png", "b/photo.png", "Ä.png", "x.png"):
+        picture(name)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert run(["denoise", "a/PHOTO.png", "b/photo.png", "-o", "out", *dn]) == 1
+    assert "is also that of a/PHOTO.png" in capsys.readouterr().err
+    assert tree("out") == ["PHOTO.denoised.png"]
+    for source, output in (("x.png", "X.png"), ("Ä.png", "A\u0308.png")):
+        assert run(["denoise", source, "-o", output, "--overwrite", *dn]) == 1
+        assert "would be replaced by its own output" in one_line(capsys.readouterr().err)
+        assert not Path(output).exists()
+
+
 def test_an_input_is_never_its_own_output(here, dn, capsys):
     picture("a.png")
     assert run(["denoise", "a.png", "-o", "./a.png", "--overwrite", *dn]) == 1

@@ -851,6 +851,22 @@ def test_cgroup_quota_is_respected(files: dict[str, str], limit: int | None, tmp
     assert limits.cpu_quota(tmp_path, "a/b") == limit
 
 
+@pytest.mark.parametrize(
+    ("capacities", "allowed", "fast"),
+    [
+        ([1024] * 4, range(4), 4),
+        ([446] * 4 + [1024] * 4, range(8), 4),
+        ([250] * 4 + [900] * 3 + [1024], range(8), 4),  # one is the fastest, and three are nearly
+        ([446] * 4 + [1024] * 4, range(3), 3),  # of those that are slow, all
+        ([446, 1024], range(4), 4),  # not told of all
+        ([], range(2), 2),
+    ],
+)
+def test_slow_cores_are_left_alone(capacities: list[int], allowed: range, fast: int, tmp_path: Path) -> None:
+    write(tmp_path, {f"cpu{n}/cpu_capacity": str(value) for n, value in enumerate(capacities)})
+    assert limits.fast_cpus(tmp_path, allowed) == fast
+
+
 def write(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

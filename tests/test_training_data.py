@@ -89,6 +89,16 @@ def test_results_of_the_commands_in_a_folder_are_left_out(tmp_path: Path) -> Non
     assert [name for name, _ in iter_encoded(tmp_path)] == ["a.png"]
 
 
+def test_hidden_files_are_left_out(tmp_path: Path) -> None:
+    """macOS puts a ._photo.png beside photo.png, in folders of other systems and in packs."""
+    for name in ("photo.png", "._photo.png"):
+        save(textured(8, 8), tmp_path / "in" / name)
+    with tarfile.open(tmp_path / "in.tar", "w") as tar:
+        tar.add(tmp_path / "in", ".")
+    for source in ("in", "in.tar"):
+        assert [Path(name).name for name, _ in iter_encoded(tmp_path / source)] == ["photo.png"]
+
+
 def test_broken_files_are_skipped_and_counted(folder: Path) -> None:
     whole = (folder / "set0" / "picture2.png").read_bytes()
     (folder / "cut.png").write_bytes(whole[: len(whole) // 2])

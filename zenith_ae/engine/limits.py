@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -14,6 +15,7 @@ from ..errors import ConfigError
 __all__ = ["default_threads", "memory_budget"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_CPUS = Path("/sys/devices/system/cpu")
 _MEMORY = Path("/proc/meminfo")
 
 #: Working memory is a SHARE-th of what is free, within these bounds in bytes.
@@ -25,6 +27,9 @@ Value = TypeVar("Value")
 def default_threads() -> int:
     """ZENITH_NUM_THREADS, else the CPUs that this process may run on, at most its cgroup's quota.
 
+    Of CPUs with fast and slow cores (Apple's, many ARMs) only the fast ones count: threads have equal
+    shares of a step and wait for each other at its end, so slow ones would hold the others up.
+
     Raises
     ------
     ConfigError
@@ -33,7 +38,7 @@ def default_threads() -> int:
     if threads := _setting("ZENITH_NUM_THREADS"):
         return threads
     affinity = getattr(os, "sched_getaffinity", None)  # Linux
-    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    count = fast_cpus(_CPUS, affinity(0)) if affinity else _fast_cpus_of_macos() or os.cpu_count() or 1
     return max(1, min(count, cpu_quota(_CGROUPS, _own_cgroup()) or count))
 
 
@@ -86,6 +91,36 @@ def _least(root: Path, own: str, measure: Callable[[Path], Value | None], *also:
         folder = folder.parent
     found = [value for f in folders if (value := measure(f)) is not None]
     return min(found, default=None)  # type: ignore[type-var]
+
+
+def fast_cpus(root: Path, allowed: Collection[int]) -> int:
+    """How many of the ``allowed`` CPUs have at least half of the fastest one's capacity.
+
+    Parameters
+    ----------
+    root : where Linux describes CPUs; it tells capacities (cpu0/cpu_capacity) where they may differ.
+    """
+    try:
+        capacities = [int((root / f"cpu{n}" / "cpu_capacity").read_text()) for n in allowed]
+    except (OSError, ValueError):
+        return len(allowed)
+    return sum(2 * capacity >= max(capacities) for capacity in capacities)
+
+
+def _fast_cpus_of_macos() -> int | None:
+    """CPUs but those of the slowest kind; None where there is one kind, or another system."""
+    if sys.platform != "darwin":
+        return None
+    import ctypes
+
+    def number(name: str) -> int:
+        value, size = ctypes.c_int64(), ctypes.c_size_t(8)  # zeros, whose lower half may be all that is set
+        system = ctypes.CDLL(None)
+        failed = system.sysctlbyname(name.encode(), ctypes.byref(value), ctypes.byref(size), None, 0)
+        return 0 if failed else value.value
+
+    kinds = range(number("hw.nperflevels") - 1)  # from the fastest on, without the slowest
+    return sum(number(f"hw.perflevel{kind}.logicalcpu") for kind in kinds) or None
 
 
 def cpu_quota(root: Path, own: str = "") -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,14 @@ except ImportError:
 __all__ = ["TorchEngine"]
 
 _SCALE = {"uint8": 255.0, "uint16": 65535.0}
+
+
+def _as_it_is(device: str) -> AbstractContextManager[Any]:
+    """No autocast of the caller's in here; before torch 2.5 "mps" has none to switch off."""
+    try:
+        return torch.autocast(device, enabled=False)
+    except RuntimeError:
+        return nullcontext()
 
 
 class TorchEngine(Engine):
@@ -76,7 +85,7 @@ class TorchEngine(Engine):
         region: Region,
         target: NDArray[Any],
     ) -> None:
-        with torch.inference_mode(), torch.autocast(self._device.type, enabled=False):
+        with torch.inference_mode(), _as_it_is(self._device.type):
             x = self._load(source, region)
             if plane is not None:
                 x = torch.cat([x, self._load(plane[:, :, None], region)], 1)

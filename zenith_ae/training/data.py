@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import sys
 import tarfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +70,11 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
     """
     path = Path(source)
     if path.is_dir():
-        found = (p for p in path.rglob("*") if p.suffix.lower() in READABLE_SUFFIXES and not is_result(p))
+        found = (
+            p
+            for p in path.rglob("*")
+            if p.suffix.lower() in READABLE_SUFFIXES and not p.name.startswith(".") and not is_result(p)
+        )
         files = {p.relative_to(path).as_posix(): p for p in found}
         for name in sorted(files):
             if files[name].is_file():
@@ -78,7 +83,11 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
         try:
             with tarfile.open(path, "r:") as tar:
                 members = {
-                    m.name: m for m in tar if m.isfile() and Path(m.name).suffix.lower() in READABLE_SUFFIXES
+                    m.name: m
+                    for m in tar
+                    if m.isfile()
+                    and Path(m.name).suffix.lower() in READABLE_SUFFIXES
+                    and not Path(m.name).name.startswith(".")
                 }
         except (OSError, tarfile.TarError) as error:
             raise ImageError(f"{path}: not a readable uncompressed tar pack ({error})") from None
@@ -328,7 +337,7 @@ class Prefetcher(Generic[T]):
         maker = _BatchMaker(make_batch, (seed,) if isinstance(seed, int) else seed)
         self._executor: Executor
         self._make: Callable[[int], T]
-        if processes:
+        if processes and sys.platform != "darwin":  # where a fork of what has used BLAS may hang
             # What a forked process is given at its start is inherited, not pickled.
             self._executor = ProcessPoolExecutor(
                 workers, mp_context=get_context("fork"), initializer=_become_worker, initargs=(maker,)
