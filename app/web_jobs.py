@@ -540,6 +540,7 @@ def _unzip(
     if entry.flag_bits & 1:
         raise ImageError(f"{name}: encrypted; make the ZIP without a password")
     limit = min(max_bytes, left[0])
+    left[0] -= min(entry.file_size, limit)  # also where all is read and then found to be damaged
     try:
         with archive.open(entry) as file:
             data = file.read(limit + 1)  # what the ZIP says about the size may be a lie
@@ -547,7 +548,6 @@ def _unzip(
         raise ImageError(f"{name}: damaged in the ZIP ({str(error)[:80]})") from None
     except Exception as error:  # zlib.error, lzma.LZMAError
         raise ImageError(f"{name}: damaged in the ZIP ({type(error).__name__})") from None
-    left[0] -= len(data)
     if len(data) > max_bytes:
         raise ImageError(f"{name}: larger than the upload limit of {max_bytes >> 20} MB")
     if len(data) > limit:

@@ -1,5 +1,6 @@
 import json
 import os
+import tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -131,6 +132,19 @@ def test_eight_bits_of_other_channels_are_a_latent_error(name):
     tensors = load(data)
     with pytest.raises(LatentError, match="damaged"):
         parse_latents(save(tensors | {name: tensors[name][:1]}, latent_metadata(data)), "x")
+
+
+def test_eight_bits_of_another_shape_are_a_latent_error_and_do_not_grow():
+    """20,000 numbers, which as (20000, 1, 20000) would take 3 GB."""
+    many = np.zeros(20_000, np.float32)
+    tensors = {"latents": np.zeros((1, many.size), np.uint8), "low": many, "step": many}
+    tracemalloc.start()
+    try:
+        with pytest.raises(LatentError):
+            parse_latents(save(tensors, latent_metadata(encode_latents(a_file(), "uint8"))), "x")
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_metadata_is_found_in_the_first_bytes():

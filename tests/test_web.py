@@ -516,6 +516,10 @@ def test_zip_bombs_are_stopped_at_the_limits(shop, monkeypatch):
     many = zipped([(f"{i}.png", b"\0" * 2**20) for i in range(4)])
     state = last(shop.batch([put_bytes(shop, "many.zip", many)], "adds-sigma"))
     assert sum("the ZIP holds more than 2 MB" in text for _, text in state.failed) == 2
+    # What turns out to be damaged when all of it was read counts too.
+    wrong = zipfile.ZipFile(io.BytesIO(many)).getinfo("0.png").CRC.to_bytes(4, "little")
+    state = last(shop.batch([put_bytes(shop, "wrong.zip", many.replace(wrong, b"none"))], "adds-sigma"))
+    assert ["damaged" in text for _, text in state.failed] == [True, True, False, False]
     monkeypatch.setattr(web_jobs, "ZIP_ENTRIES", 3)
     state = last(shop.batch([put_bytes(shop, "many.zip", many)], "adds-sigma"))
     assert state.failed == [("many.zip", "many.zip: 4 files in a ZIP; the limit is 3")]

@@ -165,7 +165,7 @@ def _tensors(latents: NDArray, dtype: str) -> dict[str, NDArray]:
 
 def _values(tensors: dict[str, NDArray]) -> NDArray:
     latents = tensors["latents"]
-    if latents.dtype != np.uint8:
+    if latents.dtype != np.uint8 or latents.ndim != 4:  # of another shape they would grow below
         return latents
     channels = latents.shape[1:2]
     low, step = (tensors[name].astype(np.float32).ravel() for name in ("low", "step"))
