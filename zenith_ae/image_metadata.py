@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import struct
@@ -9,6 +10,8 @@ from collections.abc import MutableMapping
 from typing import Any, BinaryIO
 
 from PIL import Image
+
+from .image_guard import is_costly
 
 __all__ = [
     "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "described", "has_gain_map", "keep_letters",
@@ -73,7 +76,7 @@ def has_gain_map(xmp: Any) -> bool:
 def _exif_bytes(image: Image.Image) -> bytes:
     """EXIF with the orientation reset; the original bytes otherwise, so that maker notes survive."""
     raw = image.info.get("exif")
-    if isinstance(raw, bytes) and (patched := _reset_orientation(raw)):
+    if isinstance(raw, bytes) and not _is_costly(raw) and (patched := _reset_orientation(raw)):
         return patched
     return described(_tags(image))
 
@@ -81,9 +84,20 @@ def _exif_bytes(image: Image.Image) -> bytes:
 def _tags(image: Image.Image) -> Image.Exif:
     """The EXIF tags; none where the block is damaged, of which Pillow's readers of some formats die."""
     try:
-        return image.getexif()
+        block = image.info.get("exif") or _exif_in_text(image)
+        return Image.Exif() if _is_costly(block) else image.getexif()
     except Exception:  # SyntaxError and struct.error among them
         return Image.Exif()
+
+
+def _is_costly(exif: bytes) -> bool:
+    return is_costly(io.BytesIO(exif.removeprefix(b"Exif\0\0")))
+
+
+def _exif_in_text(image: Image.Image) -> bytes:
+    """EXIF as hexadecimal text, as ImageMagick once wrote it to PNG."""
+    text = image.info.get("Raw profile type exif", "")
+    return bytes.fromhex("".join(text.split("\n")[3:]))
 
 
 def described(tags: Image.Exif, blocks: dict[int, dict[int, Any]] | None = None) -> bytes:

@@ -45,6 +45,7 @@ from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
 from .files import reason
+from .image_guard import check_cost, without_comments
 from .image_metadata import ORIENTATION, has_gain_map, png_colours, read_metadata, upright, webp_is_lossless
 
 __all__ = [
@@ -241,6 +242,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         head = file.read(2**16)
         if not head:
             raise ImageError(f"{name}: is empty; copy or export the picture again")
+        check_cost(file, head, name)
         with _open_lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Pillow, about tags that it will meet again
             raw = is_raw(file, head, name)
@@ -249,6 +251,8 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             layout = "L" if pixels.shape[2] == 1 else "RGB"  # of a sensor without colour filters
             return Picture(pixels, layout, layout, "RAW", metadata)
         plugin, formats = _identify(head, name)
+        if re.match(rb"P[123]\s", head):
+            file = without_comments(file)
         with _pillow_allows(_limit(max_pixels)[0]), _open(file, plugin, formats) as image:
             notes: tuple[str, ...] = ()
             count, trouble = _count(image) if every else (1, "")
