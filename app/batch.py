@@ -175,15 +175,16 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
     if item == STDIO:
         yield item, "stdin", None
     elif os.path.isdir(item):
-        found, above = list(_walk(item, kind, output)), len(os.path.join(item, ""))
+        results: list[str] = []
+        found, above = list(_walk(item, kind, output, results)), len(os.path.join(item, ""))
         for file, error in found:
             yield file, file[above:], error
-        if not found:
-            yield (
-                item,
-                "",
-                EmptyFolderError(f"{item}: no files to work on in this folder; they end in {_listing(kind)}"),
-            )
+        if not found and results:
+            why = f"{item}: this folder has only results of this program ({len(results)}); name those to take"
+            yield item, "", EmptyFolderError(why)
+        elif not found:
+            why = f"{item}: no files to work on in this folder; they end in {_listing(kind)}"
+            yield item, "", EmptyFolderError(why)
     elif _is_pattern(item):
         matches = sorted(glob.glob(item, recursive=True))
         avoid = _output_folder(output)
@@ -214,8 +215,13 @@ def _output_folder(output: str | None) -> str | None:
     return os.path.realpath(output) if output and output != STDIO else None
 
 
-def _walk(folder: str, kind: Kind, output: str | None) -> Iterator[tuple[str, ZenithError | None]]:
-    """Files of a folder and those below, in order, then folders that cannot be read, with the error."""
+def _walk(
+    folder: str, kind: Kind, output: str | None, results: list[str] | None = None
+) -> Iterator[tuple[str, ZenithError | None]]:
+    """Files of a folder and those below, in order, then folders that cannot be read, with the error.
+
+    The results of earlier runs, which are left out, are appended to ``results``.
+    """
     unread: list[OSError] = []
     avoid = _output_folder(output)
     endings = tuple(kind.suffixes)
@@ -225,7 +231,10 @@ def _walk(folder: str, kind: Kind, output: str | None) -> Iterator[tuple[str, Ze
         )
         for file in sorted(files):
             wanted = file.lower().endswith(endings) and not file.startswith(".")
-            if wanted and not is_result(file) and not is_device(path := os.path.join(root, file)):
+            if wanted and is_result(file):
+                if results is not None:
+                    results.append(file)
+            elif wanted and not is_device(path := os.path.join(root, file)):
                 yield path, None  # a pipe there would be waited for
     for error in unread:
         yield error.filename, ImageError(f"{error.filename}: this folder cannot be read: {reason(error)}")

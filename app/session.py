@@ -138,7 +138,7 @@ def writing(command: Callable) -> Callable:
     """The options of commands that write pictures."""
     options = [
         click.option("--format", "suffix", metavar="EXT",
-                     help="Format of outputs without -o FILE: png, jpg, webp, ... [default: the input's]"),
+                     help="Format of outputs without -o FILE: png, jpg, ... [default: the input's, or png]"),
         click.option("--quality", type=click.IntRange(1, 100),
                      help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
         click.option("--strip/--keep-metadata",

@@ -535,6 +535,7 @@ def test_one_bad_file_does_not_stop_the_rest(here, dn, capsys):
         (["denoise", "none.png"], "none.png: no such file"),
         (["denoise", "none*.png"], "matches no file"),
         (["denoise", "empty"], "no files to work on"),
+        (["denoise", "done"], "this folder has only results of this program (1); name those to take"),
         (["denoise", "text.png"], "text.png: not a picture"),
         (["decode", "text.png"], "text.png: not a latent file"),
         (["decode", "none.latent.safetensors"], "no such file"),
@@ -549,6 +550,7 @@ def test_bad_input_is_one_line_and_exit_code_1(here, sigma_denoiser, capsys, arg
     picture("rgba.png", mode="RGBA")
     (here / "text.png").write_text("this is text")
     (here / "empty").mkdir()
+    picture("done/a.denoised.png")
     before = tree(here)
     if arguments[0] == "denoise":
         arguments = [*arguments, "--model", str(sigma_denoiser)]

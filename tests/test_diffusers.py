@@ -289,9 +289,11 @@ def test_results_are_laid_out_like_those_of_torch(nano) -> None:
     z = mine.encode(picture(30, 45, count=2)).latents
     assert z.is_contiguous()
     assert mine.decode(z).sample.is_contiguous()
-    for wrong in (z[0], z[None]):
-        with pytest.raises(ValueError, match="N, C, H, W"):
+    for wrong in (z[0], z[None], z[:, :3], z.long()):
+        with pytest.raises(ValueError, match=r"decoder: this takes floats \(N, 32, H, W\), got torch"):
             mine.decode(wrong)
+    with pytest.raises(ValueError, match=r"encoder: this takes floats \(N, 3, H, W\)"):
+        mine.encode(torch.zeros(1, 4, 32, 32))
 
 
 def test_latents_come_as_the_distribution_of_a_large_autoencoder_too(nano) -> None:

@@ -195,7 +195,9 @@ def test_a_profile_of_other_colours_is_never_dropped_silently(tmp_path, suffix):
     pixels = np.zeros((4, 4, 3), np.uint8)
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     lab = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
-    for profile, count in ((srgb, 0), (lab, 1)):
+    linear = srgb.replace("sRGB".encode("utf-16-be"), "Linear sRGB".encode("utf-16-be"))
+    assert linear != srgb
+    for profile, count in ((srgb, 0), (lab, 1), (linear, 1)):
         picture = Picture(pixels, "RGB", "RGB", metadata={"icc_profile": profile})
         notes = write_picture(picture, tmp_path / f"a{suffix}")
         assert len([note for note in notes if "cannot hold the ICC profile" in note]) == count
@@ -204,7 +206,9 @@ def test_a_profile_of_other_colours_is_never_dropped_silently(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("picture", "message"),
     [
-        (np.zeros((4, 4, 3), np.uint8), "takes a Picture"),
+        (np.zeros((2, 4, 4, 3), np.uint8), r"holds 2 pictures; a file takes one: give picture\[0\]"),
+        ("b.png", "b.png: is a path; read the picture first"),
+        (None, "a picture must be"),
         (Picture(np.zeros((4, 4), np.uint8), "L", "L"), r"\(H, W, 1\), got \(4, 4\)"),
         (Picture(np.zeros((4, 4, 3)), "RGB", "RGB"), "got float64"),
         (Picture(np.zeros((4, 4, 3), ">u2"), "RGB", "RGB"), "got >u2"),
@@ -295,7 +299,44 @@ def test_notes_of_all_pages_are_known():
     assert replace(pages[0], more=tuple(pages[1:])).every_note == ("a", "b")
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_arrays_are_written_with_the_bits_they_have(tmp_path, dtype):
+    values = np.random.default_rng(0).integers(0, 256, (1, 5, 7, 3)).astype(dtype)
+    array = values / np.float32(255) if dtype == np.float32 else values
+    for one in (array, array[0], array[0, ..., 0]):
+        write_picture(one, tmp_path / "a.png")
+        read = read_picture(tmp_path / "a.png")
+        assert read.pixels.dtype == (np.uint16 if dtype == np.uint16 else np.uint8)
+        assert np.array_equal(
+            read.pixels.reshape(-1), values.reshape(-1, 3)[:, : read.pixels.shape[2]].ravel()
+        )
+
+
+def test_pillow_images_are_written_with_their_metadata(tmp_path):
+    image = pixels("LA")
+    image.info["dpi"] = (100, 100)
+    write_picture(image, tmp_path / "a.png")
+    again = read_picture(tmp_path / "a.png")
+    assert again.layout == "LA" and again.metadata["dpi"] == pytest.approx((100, 100), abs=0.1)
+
+
+def test_open_files_are_read_like_paths(tmp_path):
+    file = tmp_path / "a.png"
+    pixels("RGB").save(file)
+    with open(file, "rb") as stream:
+        assert np.array_equal(read_picture(stream).pixels, read_picture(file).pixels)
+    assert np.array_equal(read_picture(io.BytesIO(file.read_bytes())).pixels, read_picture(file).pixels)
+    with pytest.raises(ImageError, match=r"b\.png: not a picture"):
+        read_picture(io.BytesIO(b"hello"), name="b.png")
+    with open(file, encoding="latin1") as stream, pytest.raises(ImageError, match=r'a.png: .* mode "rb"'):
+        read_picture(stream)
+    with pytest.raises(ImageError, match="not ndarray"):
+        read_picture(np.zeros((4, 4, 3), np.uint8))
+
+
 def test_alpha_is_never_dropped_silently(tmp_path):
+    with pytest.raises(OutputError, match=r"transparency.*the picture is of a PNG file"):
+        write_picture(replace(from_pil(pixels("RGBA")), format="PNG"), tmp_path / "a.jpg")
     with pytest.raises(OutputError, match="transparency"):
         write_picture(from_pil(pixels("RGBA")), tmp_path / "a.jpg")
     assert not os.listdir(tmp_path)

@@ -19,7 +19,7 @@ from zenith_ae.images import Picture, read_picture
 from zenith_ae.models.zoo import build
 from zenith_ae.pipelines import Autoencoder, Denoiser
 from zenith_ae.selftest import random_weights
-from zenith_ae.weights import load_weights
+from zenith_ae.weights import Weights, load_weights
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,34 @@ def test_numbers_beyond_float32_are_refused_and_tiny_ones_are_nothing(dn, ae):
             dn(np.full((8, 8, 3), 1e300))
         with pytest.raises(LatentError, match="finite"):
             ae.decode(np.full((1, 192, 2, 2), 1e300))
+
+
+def test_a_picture_in_minus_one_to_one_is_warned_about_and_noise_is_not(dn):
+    picture = noise((20, 20, 3), np.float32)
+    with pytest.warns(UserWarning, match=r"as of a picture in \[-1, 1\]") as caught:
+        dn(picture * 2 - 1, sigma=5)
+    assert caught[0].filename == __file__
+    dark = np.random.default_rng(1).standard_normal((20, 20, 3), dtype=np.float32) * 0.2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dn(dark, sigma=50)
+
+
+def test_what_is_no_model_and_no_latents_is_one_line(ae, tmp_path):
+    with pytest.raises(WeightsError, match="not NoneType"):
+        zenith_ae.load(None)
+    with pytest.raises(LatentError, match=r"a\.safetensors: is a path; read it first"):
+        ae.decode("a.safetensors")
+    for call in (ae.decode_picture, lambda x: zenith_ae.write_latents(tmp_path / "a.latent.safetensors", x)):
+        with pytest.raises(LatentError, match=r"this takes a LatentFile, as .* not ndarray"):
+            call(np.zeros((1, 192, 2, 2), np.float32))
+
+
+def test_a_latent_file_is_decoded_to_its_size(ae):
+    picture = Picture(noise((21, 13, 3)), "RGB", "RGB")
+    file = ae.encode_picture(picture)
+    assert np.array_equal(ae.decode(file)[0], ae.decode_picture(file).pixels)
+    assert ae.decode(file, size=(24, 16)).shape == (1, 24, 16, 3)
 
 
 def test_masked_arrays_are_refused(dn):
@@ -92,8 +120,6 @@ def test_load_of_nothing_is_a_weights_error(tmp_path):
 
 
 def test_pipelines_refuse_models_of_the_other_kind(sigma_denoiser):
-    from zenith_ae.weights import load_weights
-
     with pytest.raises(ConfigError, match="not autoencoder"):
         Autoencoder(load_weights(sigma_denoiser))
 
@@ -635,6 +661,29 @@ def test_noise_beyond_the_unit_interval_is_accepted_and_the_result_is_clipped(dn
     picture = noise((8, 8, 3), np.float32) * 1.6 - 0.3
     clean = dn(picture, sigma=0)
     assert np.allclose(clean, np.clip(picture, 0, 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_what_a_noise_model_changes_is_bounded_by_the_level(sigma_denoiser, mode):
+    """The model adds 40 times what it is told: 8 times are left, and nothing where there is no noise."""
+    weights = load_weights(sigma_denoiser)
+    loud = {name: 40 * t if name == "denoiser.1.weight" else t for name, t in weights.tensors.items()}
+    free, blur, bounded = (
+        zenith_ae.load(Weights(weights.config, loud, metadata), dtype="float32")
+        for metadata in ({}, {"task": "blur"}, {"task": "noise"})
+    )
+    picture = Image.new(mode, (30, 200), (60,) * len(mode))
+    levels = np.full((200, 30), 2, np.float32)
+    levels[:150], levels[:, :20] = 1, 0
+
+    def change(model, sigma):
+        """Of red, of grey, or of cyan, an ink, of which there is less where it gets brighter."""
+        sign = -1 if mode == "CMYK" else 1
+        return sign * (np.asarray(model(picture, sigma=sigma), int).reshape(200, 30, -1)[..., 0] - 60)
+
+    assert np.array_equal(change(bounded, levels), 8 * levels)
+    assert (change(bounded, 3) == 24).all()
+    assert (change(free, 1) == 40).all() and (change(blur, 1) == 40).all()
 
 
 def test_cmyk_to_rgb_equals_pillow():

@@ -106,7 +106,9 @@ def in_two_processes(code: str, folder: Path) -> None:
 
 
 def test_training_lowers_the_loss_and_exports_usable_weights(photos, denoiser, tmp_path) -> None:
-    noise = Mixture(camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, sigma=(0.15, 0.2), varying=0)
+    noise = Mixture(
+        stored=0, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, sigma=(0.15, 0.2), varying=0
+    )
     path = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 60, lr=1e-2), noise)
     losses = log(tmp_path, "l1")
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:5])
@@ -123,7 +125,9 @@ def test_minutes_are_those_of_the_clock(photos, denoiser, tmp_path) -> None:
 
 
 def test_psnr_loss_lowers_the_error_too(photos, denoiser, tmp_path) -> None:
-    noise = Mixture(camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, sigma=(0.15, 0.2), varying=0)
+    noise = Mixture(
+        stored=0, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, sigma=(0.15, 0.2), varying=0
+    )
     config = steps(tmp_path, 60, lr=1e-2)
     restore.train_restoration(denoiser, [str(photos)], config, noise, loss="psnr")
     errors, losses = log(tmp_path, "l1"), log(tmp_path, "loss")
@@ -254,20 +258,25 @@ def test_one_part_can_be_trained_alone(photos, denoiser, tmp_path) -> None:
         assert np.array_equal(before[name], after[name]) == name.startswith("denoiser."), name
 
 
-def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise(photos, denoiser, tmp_path) -> None:
+def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(
+    photos, denoiser, tmp_path
+) -> None:
     first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
     before = load_weights(first).tensors
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
-    for kind, sigma in (("camera", 0.1), ("gaussian", 0.04), ("gaussian", 0.1)):
+    cases = (("camera", 0.1, 0, False), ("gaussian", 0.04, 0, False), ("gaussian", 0.1, 0, True),
+             ("camera", 0.1, 12, True), ("stored", 0.1, 0, True))  # fmt: skip
+    for kind, sigma, drawn, taught in cases:
         mixture = Mixture(**silent | {kind: 1.0}, sigma=(sigma, sigma), varying=0)
         path = restore.train_restoration(
-            denoiser, [str(photos)], steps(tmp_path / f"{kind}{sigma}", 3), mixture,
+            denoiser, [str(photos)], steps(tmp_path / f"{kind}{sigma}{drawn}", 3, drawn=drawn), mixture,
             init=str(first), only="estimator", elder=str(first),
         )  # fmt: skip
         same = all(
             np.array_equal(before[name], tensor) for name, tensor in load_weights(path).tensors.items()
         )
-        assert same == (kind == "camera" or sigma < 0.05)
+        assert same != taught
+        assert load_weights(path).metadata["task"] == "noise"
     blind = zoo.build("conv-baseline")
     with pytest.raises(WeightsError, match="conv-baseline: has no estimator"):
         restore.train_restoration(blind, [str(photos)], steps(tmp_path / "c", 1), elder=str(first))
@@ -293,7 +302,9 @@ def test_interrupted_training_keeps_its_work_and_says_so(photos, denoiser, tmp_p
 def test_schedule_by_minutes_ends_and_decays(photos, denoiser, tmp_path) -> None:
     seconds = itertools.count()
     config = steps(tmp_path, None, minutes=0.5, warmup=1, clock=lambda: float(next(seconds)))
-    restore.train_restoration(denoiser, [str(photos)], config, Mixture(camera=0, poisson_gaussian=0))
+    restore.train_restoration(
+        denoiser, [str(photos)], config, Mixture(stored=0, camera=0, poisson_gaussian=0)
+    )
     rates = log(tmp_path, "lr")
     assert len(rates) > 20 and rates[-1] < 0.2 * max(rates)
     assert rates == sorted(rates, reverse=True)
@@ -1055,7 +1066,7 @@ def test_a_deeper_model_starts_as_the_one_it_grew_from(photos, denoiser, tmp_pat
 def test_deblurring_is_told_the_noise_and_measured_on_blur_and_on_sharp_pictures(
     photos, denoiser, tmp_path
 ) -> None:
-    soft = Mixture(gaussian=0, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=1, noiseless=1)
+    soft = Mixture(gaussian=0, stored=0, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=1, noiseless=1)
     restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 3), soft)
     for name in ("psnr", "soft_gain", "psnr_sharp"):
         assert len(log(tmp_path, name)) == 1

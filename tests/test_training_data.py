@@ -9,6 +9,7 @@ import shutil
 import tarfile
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,7 +31,7 @@ from zenith_ae.training.data import (
     iter_encoded,
     random_crops,
 )
-from zenith_ae.training.degradations import Mixture, from_linear, local_rms, to_linear
+from zenith_ae.training.degradations import STORED_LEVEL, Mixture, from_linear, local_rms, to_linear
 from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
 from zenith_ae.training.plot import plot_log, read_log
 
@@ -431,9 +432,9 @@ def test_local_rms_is_the_mean_over_the_window(h: int, w: int, seed: int) -> Non
 def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> None:
     only = Mixture(grey=0.0, soft=0.0, **({k: 0.0 for k in Mixture.KINDS} | {kind: 1.0}))  # type: ignore[arg-type]
     batch = (smooth(6) * 255).round().astype(np.uint8)
-    degraded, clean, sigma, white = only.sample(batch, rng(4))
+    degraded, clean, sigma, kinds = only.sample(batch, rng(4))
     np.testing.assert_array_equal((clean * 255).round(), batch)
-    assert (white == (kind == "gaussian")).all()
+    assert (kinds == kind).all()
     assert degraded.shape == clean.shape == (*sigma.shape, 3)
     assert degraded.dtype == clean.dtype == sigma.dtype == np.float32
     assert np.isfinite(degraded).all()
@@ -442,6 +443,8 @@ def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> 
     if kind == "blur":  # told the noise alone
         assert (told <= only.blur_noise[1]).all()
         assert (told < rms).all()
+    elif kind == "stored":  # told what JPEG leaves of the noise; its own artefacts are none
+        np.testing.assert_allclose(told / STORED_LEVEL, rms, rtol=0.3)
     else:
         np.testing.assert_allclose(told, rms, rtol=0.12)
     if kind != "gaussian":
@@ -454,8 +457,7 @@ def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> 
 def test_soft_camera_pictures_are_enlarged_parts_and_their_noise_is_not() -> None:
     batch = np.stack([textured(64, 64, seed) for seed in range(4)])
     camera = Mixture(**{k: float(k == "camera") for k in Mixture.KINDS}, grey=0.0, soft=1.0)
-    _, soft, _, white = camera.sample(batch, rng(3))
-    assert not white.any()
+    soft = camera.sample(batch, rng(3))[1]
 
     def roughness(x: np.ndarray) -> float:
         return float(np.abs(np.diff(x, axis=2)).mean())
@@ -505,25 +507,26 @@ def test_some_drawn_pictures_stay_as_they_are_and_no_photograph_does() -> None:
 
 def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
     batch = np.full((400, 16, 16, 3), 128, np.uint8)
-    only = Mixture(gaussian=1, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, clean=0, varying=0)
+    only = Mixture(**dict.fromkeys(Mixture.KINDS, 0.0) | {"gaussian": 1.0}, clean=0, varying=0)
     sigma = only.sample(batch, rng())[2]
     assert np.ptp(sigma, axis=(1, 2)).max() == 0
     levels = sigma[:, 0, 0] * 255
     assert levels.mean() == pytest.approx(27.5, abs=2.5)
     assert levels.min() < 2
     assert 53 < levels.max() <= 55
-    stored = Mixture(
-        gaussian=1,
-        camera=0,
-        poisson_gaussian=0,
-        salt_and_pepper=0,
-        blur=0,
-        clean=0,
-        clipped=1,
-        sigma=(0.2, 0.2),
-    ).sample(batch[:4], rng())[0]
-    np.testing.assert_allclose(stored * 255, np.round(stored * 255), atol=1e-3)
-    assert stored.min() == 0
+    files = replace(only, clipped=1, sigma=(0.2, 0.2)).sample(batch[:4], rng())[0]
+    np.testing.assert_allclose(files * 255, np.round(files * 255), atol=1e-3)
+    assert files.min() == 0
+
+
+def test_the_level_of_noise_in_a_jpeg_is_that_of_the_noise_and_not_of_the_jpeg() -> None:
+    batch = np.stack([textured(64, 64, seed) for seed in range(3)]) / np.float32(255)
+    silent, level = degradations.stored(batch, rng(), 0.0, 50)
+    assert not level.any() and np.abs(silent - batch).max() > 0.02
+    exact = degradations.stored(batch, rng(), 0.05, 100, subsample=False)[1] / STORED_LEVEL
+    coarse = degradations.stored(smooth(3), rng(), 0.05, 60)[1] / STORED_LEVEL
+    assert exact.mean() == pytest.approx(0.05, rel=0.05)
+    assert coarse.mean() < 0.85 * exact.mean()
 
 
 # -- evaluation ---------------------------------------------------------------------------------

@@ -11,18 +11,22 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import ImageError
 
+if TYPE_CHECKING:
+    from .images import Picture
+
 __all__ = [
     "LUMA",
     "Batch",
     "as_batch",
+    "as_picture",
     "colour_groups",
     "continued",
     "is_tensor",
@@ -35,6 +39,8 @@ __all__ = [
 #: Weights of R, G and B in brightness, ITU-R BT.601, as in JPEG.
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
+# Of a picture in [0, 1] and noise of sigma 50 of 255, hardly a value is below this; of one in [-1, 1] many.
+_PLAINLY_NEGATIVE = -0.3
 _LAYOUTS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
@@ -118,6 +124,32 @@ def as_batch(image: Any) -> Batch:
     raise ImageError(f"a picture must be a path, a Pillow image, a numpy array or a torch tensor, not {kind}")
 
 
+def as_picture(image: Any) -> Picture:
+    """Any accepted picture but a path as a `Picture`; of an array or a tensor, the only one of its batch.
+
+    Raises
+    ------
+    ImageError
+        As `as_batch`, and for a path or a batch of several pictures.
+    """
+    from .images import Picture, from_pil
+
+    if isinstance(image, Picture):
+        return image
+    if isinstance(image, (str, os.PathLike)):
+        raise ImageError(
+            f"{os.fspath(image)}: is a path; read the picture first, with zenith_ae.read_picture"
+        )
+    batch = as_batch(image)
+    if len(batch.pixels) != 1:
+        raise ImageError(f"holds {len(batch.pixels)} pictures; a file takes one: give picture[0]")
+    if not (is_tensor(image) or isinstance(image, np.ndarray)):  # Pillow's, which its EXIF has not turned
+        info = {key: image.info.get(key) for key in ("icc_profile", "exif", "xmp", "dpi")}
+        kept = {key: value for key, value in info.items() if value and isinstance(value, bytes | tuple)}
+        return replace(from_pil(image), metadata=kept)
+    return Picture(batch.pixels[0], batch.layout, batch.layout)
+
+
 def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
@@ -179,6 +211,11 @@ def _check(pixels: NDArray) -> NDArray:
         from .images import check_floats
 
         check_floats(pixels, "picture")
+        if np.count_nonzero(pixels < _PLAINLY_NEGATIVE) > pixels.size / 10:
+            warnings.warn(
+                "many values are negative, as of a picture in [-1, 1]; this takes [0, 1]: give x / 2 + 0.5",
+                stacklevel=5,
+            )
     return pixels
 
 

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import ExifTags, Image
 
+from .batches import as_picture
 from .deep_colour import is_deep, two_bytes_wide, widen_tiff, write_netpbm, write_png
 from .errors import OutputError
 from .files import atomic_writer, reason
@@ -85,13 +86,13 @@ def suffix_for(format: str | None) -> str:
     return next((suffix for suffix, spec in _FORMATS.items() if spec.name == format), ".png")
 
 
-def write_picture(
-    picture: Picture, path: str | os.PathLike[str], quality: int | None = None
-) -> tuple[str, ...]:
+def write_picture(picture: Any, path: str | os.PathLike[str], quality: int | None = None) -> tuple[str, ...]:
     """Write a picture, atomically, in the format of the path's suffix.
 
     Parameters
     ----------
+    picture : a `Picture`, or one picture as an array, a tensor or a Pillow image, as `Autoencoder.encode`
+        takes them; uint16 keeps 16 bits where the format has them.
     quality : 1..100 for JPEG, WebP (then lossy) and AVIF; other formats lose nothing anyway.
 
     Returns
@@ -104,8 +105,9 @@ def write_picture(
         If the suffix is unknown, the format has no alpha channel but the picture has, or the
         file cannot be written. Then nothing was replaced.
     ImageError
-        If it is no `Picture`, or its pixels are not what its layout says.
+        If it is no picture, or several, or a `Picture` whose pixels are not what its layout says.
     """
+    picture = as_picture(picture)
     suffix = Path(path).suffix
     _format(suffix, os.fspath(path))  # before there is a file
     with atomic_writer(Path(path)) as file:
@@ -247,7 +249,11 @@ def _prepare(
 
 def _is_srgb(profile: bytes) -> bool:
     """Whether an ICC profile describes what programs assume without one; it says so in its description."""
-    return any("sRGB".encode(encoding) in profile for encoding in ("ascii", "utf-16-be"))
+
+    def says(word: str) -> bool:
+        return any(word.encode(encoding) in profile for encoding in ("ascii", "utf-16-be"))
+
+    return says("sRGB") and not says("inear")  # "Linear sRGB" has its primaries alone
 
 
 def _holds_one(picture: Picture, spec: _Format) -> str:
@@ -314,5 +320,6 @@ def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple
     if image.mode == "LA" and image.mode not in spec.modes:
         image = image.convert("RGBA")
     if image.mode == "RGBA" and image.mode not in spec.modes:
-        raise OutputError(f"{name}: {spec.name} cannot hold transparency; choose .png, .webp or .tif")
+        also = f" (the picture is of a {picture.format} file)" if picture.format else ""
+        raise OutputError(f"{name}: {spec.name} cannot hold transparency; choose .png, .webp or .tif{also}")
     return image, notes

@@ -194,7 +194,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def read_picture(
-    source: str | os.PathLike[str] | bytes,
+    source: str | os.PathLike[str] | bytes | BinaryIO,
     name: str | None = None,
     max_pixels: int | None = None,
     every: bool = False,
@@ -203,6 +203,7 @@ def read_picture(
 
     Parameters
     ----------
+    source : a path, the bytes of a file, or an open binary file, which is read to its end.
     max_pixels : refuse larger pictures before a pixel is decoded; default ZENITH_MAX_PIXELS, else
         `MAX_PIXELS`.
     every : read all pictures of an animation or document, not only the first (`Picture.more`); their
@@ -220,6 +221,13 @@ def read_picture(
     """
     if isinstance(source, bytes):
         return _read(io.BytesIO(source), name or "<bytes>", max_pixels, every)
+    if isinstance(source, io.IOBase):
+        name = name or str(getattr(source, "name", "<file>"))
+        if isinstance(source, io.TextIOBase):
+            raise ImageError(f'{name}: is open as text; open it with mode "rb"')
+        return _read(io.BytesIO(source.read()), name, max_pixels, every)
+    if not isinstance(source, (str, os.PathLike)):
+        raise ImageError(f"a picture is read from a path, bytes or an open file, not {type(source).__name__}")
     name = name or os.fspath(source)
     try:
         with open(source, "rb") as file:

@@ -140,6 +140,9 @@ def write_latents(path: str | os.PathLike[str], file: LatentFile, dtype: str = "
     OutputError
         If the file cannot be written.
     """
+    if not isinstance(file, LatentFile):
+        kind = type(file).__name__
+        raise LatentError(f"this takes a LatentFile, as Autoencoder.encode_picture makes them, not {kind}")
     data = encode_latents(file, dtype)
     with atomic_writer(Path(path)) as out:
         out.write(data)

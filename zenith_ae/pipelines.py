@@ -28,7 +28,7 @@ from .batches import (
     unorient,
 )
 from .engine import Engine, create
-from .errors import ConfigError, LatentError
+from .errors import ConfigError, LatentError, WeightsError
 from .latents import LatentFile, check_latents
 from .models.spec import ModelConfig, alignment, cached_property
 from .weights import Weights, load_weights
@@ -48,6 +48,9 @@ PASSES = (1, 2, 4, 8)
 #: Unit of the noise estimator's output, as a standard deviation in [0, 1] units, and its limit.
 SIGMA_UNIT = 25 / 255
 SIGMA_LIMIT = 3.0
+# Noise is hardly ever more than so many times its standard deviation: what a network would change beyond is
+# a thin stroke that it takes for a grain. A smaller number would keep some of what is no Gaussian noise.
+_MOST_DEVIATIONS = 8
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
@@ -108,6 +111,8 @@ def load(
     IsaError, MissingDependencyError
         If ``ZENITH_ISA`` asks for what this CPU has not, or ``device`` for torch where there is none.
     """
+    if not isinstance(model, (str, os.PathLike, Weights)):
+        raise WeightsError(f"a model is a name, a file, a folder or Weights, not {type(model).__name__}")
     weights = model if isinstance(model, Weights) else load_weights(model)
     kind = Autoencoder if weights.config.kind == "autoencoder" else Denoiser
     return kind(weights, device=device, dtype=dtype, threads=threads)
@@ -212,7 +217,8 @@ class Autoencoder(_Pipeline):
 
         Parameters
         ----------
-        latents : (N, C, h, w) or (C, h, w) floats, array or torch tensor.
+        latents : (N, C, h, w) or (C, h, w) floats, array or torch tensor; or a `LatentFile`, then with
+            its size.
         output : "uint8", "uint16", or "float" for float32 in [0, 1].
         size : (height, width) to crop to, as the encoded picture had; default the whole (8h, 8w).
         tile : "auto", 0 (never) or the side of a tile in output pixels; never changes the result.
@@ -235,6 +241,10 @@ class Autoencoder(_Pipeline):
         dtypes = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
         if output not in dtypes:
             raise ValueError(f"output must be one of {', '.join(dtypes)}, got {output!r}")
+        if isinstance(latents, LatentFile):
+            latents, size = latents.latents, size or (latents.height, latents.width)
+        if isinstance(latents, (str, os.PathLike)):
+            raise LatentError(f"{os.fspath(latents)}: is a path; read it first, with zenith_ae.read_latents")
         tensor = latents if is_tensor(latents) else None
         if tensor is not None and not tensor.is_floating_point():
             raise LatentError(f"latents must be floats, got {tensor.dtype}")
@@ -286,6 +296,9 @@ class Autoencoder(_Pipeline):
         """
         from .images import Picture
 
+        if not isinstance(file, LatentFile):
+            kind = type(file).__name__
+            raise LatentError(f"this takes a LatentFile, as zenith_ae.read_latents makes them, not {kind}")
         if len(file.latents) != 1:
             raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
         layout = "L" if file.mode in ("L", "LA") else "RGB"
@@ -313,8 +326,10 @@ class Autoencoder(_Pipeline):
 class Denoiser(_Pipeline):
     """Removes noise from pictures. Safe to call from several threads.
 
-    The network predicts what to add: clean = clip(image + strength * residual). Grey pictures, also those
-    stored as RGB, go through it as three equal channels and come back as their mean; alpha is untouched.
+    The network predicts what to add: clean = clip(image + strength * residual). Of one that was trained
+    for noise (``task`` in the metadata of its weights) that is at most 8 times the noise level, so where
+    there is no noise nothing changes. Grey pictures, also those stored as RGB, go through it as three equal
+    channels and come back as their mean; alpha is untouched.
     """
 
     kind = "denoiser"
@@ -440,10 +455,11 @@ class Denoiser(_Pipeline):
         else:
             levels = _levels(sigma, pixels.shape[:3])
         out = np.array(pixels)
+        bounded = self.engine.weights.metadata.get("task") == "noise"
         todo = [
             i
             for i in range(len(pixels))
-            if levels[i].any() or not is_two_tone(to_rgb(pixels[i : i + 1], layout)[0])
+            if levels[i].any() or not (bounded or is_two_tone(to_rgb(pixels[i : i + 1], layout)[0]))
         ]
         if strength == 0 or not todo:
             return out
@@ -463,6 +479,8 @@ class Denoiser(_Pipeline):
                 rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
                 residual = self._residual(rgb, plane, height, width, tile, passes)
                 del rgb, plane  # for a large picture these are hundreds of megabytes
+                if bounded:
+                    _bound(residual, levels[part])
                 for change, picture in zip(residual, colour, strict=True):
                     if _is_grey(picture):
                         change[...] = change.mean(axis=2, keepdims=True)
@@ -553,6 +571,16 @@ def is_two_tone(picture: NDArray) -> bool:
 def _is_grey(picture: NDArray) -> bool:
     """Whether all channels of a picture (H, W, C) are the same."""
     return all(np.array_equal(picture[..., 0], picture[..., c]) for c in range(1, picture.shape[2]))
+
+
+def _bound(residual: NDArray[np.float32], levels: NDArray[np.float32]) -> None:
+    """Clip a residual (N, H, W, 3) to what noise of the levels (N, 1, 1) or (N, H, W) can be, in place."""
+    for change, level in zip(residual, np.broadcast_to(levels, residual.shape[:3]), strict=True):
+        for y in range(0, len(change), _BAND):
+            band, most = change[y : y + _BAND], np.float32(_MOST_DEVIATIONS / 255) * level[y : y + _BAND]
+            if max(-band.min(), band.max()) > most.min():  # seldom, in a noisy picture
+                for channel in np.moveaxis(band, 2, 0):
+                    np.clip(channel, -most, most, out=channel)
 
 
 def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: float) -> None:

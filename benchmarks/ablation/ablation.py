@@ -387,7 +387,7 @@ class DenoiserRecipe:
 
     def __init__(self, data: Data, config: TrainConfig) -> None:
         noise = Mixture(
-            gaussian=1, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, jpeg=0,
+            gaussian=1, stored=0, camera=0, poisson_gaussian=0, salt_and_pepper=0, blur=0, jpeg=0,
             sigma=(0, 50 / 255), varying=0, clipped=0,
         )  # fmt: skip
         self.data = data

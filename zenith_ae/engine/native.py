@@ -76,7 +76,7 @@ class NativeEngine(Engine):
         fast = fast_bf16(self.isa)
         if dtype == "bf16" and not (fast or emulate):
             raise ConfigError(
-                f"the level {self.isa} has no fast bf16 (it needs avx512bf16); take dtype 'auto' or 'float32'"
+                f"the level {self.isa} has no fast bf16 (it needs avx512bf16); take 'auto' or 'float32'"
             )
         bf16 = dtype == "bf16" or (dtype == "auto" and fast)
         self.dtype = "bf16" if bf16 else "float32"

@@ -221,8 +221,11 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         """
         if part not in self.definition.parts:
             raise ConfigError(f"{self.definition.name} has no {part}; load a model that has one")
-        if x.ndim != 4:
-            raise ValueError(f"{part}: this takes (N, C, H, W), got {tuple(x.shape)}")
+        channels = self.definition.in_channels(part)
+        if x.ndim != 4 or x.shape[1] != channels or not x.is_floating_point():
+            raise ValueError(
+                f"{part}: this takes floats (N, {channels}, H, W), got {x.dtype} {tuple(x.shape)}"
+            )
         module = self.get_submodule(part)
         if x.device.type != "cpu" or torch.compiler.is_compiling() or not isinstance(module, Network):
             return False

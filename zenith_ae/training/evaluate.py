@@ -216,7 +216,7 @@ def evaluate_model(
 
     report: dict[str, Any] = {
         "task": task,
-        "source": Path(source).name,
+        "source": Path(source).resolve().name,
         "count": len(pictures),
         "skipped": skipped,
         "seconds": time.perf_counter() - start,

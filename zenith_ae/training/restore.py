@@ -22,7 +22,7 @@ from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, random_crops
-from .degradations import Mixture, blur
+from .degradations import Mixture, blur, is_drawn
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
@@ -110,7 +110,8 @@ class RestoreRecipe:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
     know, and most others, whose level nobody does. Some are told too high a level, which people
     try for a stronger effect and which must do no harm. With an ``elder`` the estimator learns the level of
-    loud white noise alone; of all else it is to say what that estimator says.
+    loud white noise, of what is stored as JPEG and of drawn pictures; of all else it is to say what that
+    estimator says.
     """
 
     mixture: Mixture
@@ -127,11 +128,14 @@ class RestoreRecipe:
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         clean = random_crops(self.pool, rng, self.config.batch, self.config.crop, scale_probability=0.3)
-        degraded, target, sigma, white = self.mixture.sample(clean, rng)
+        degraded, target, sigma, kinds = self.mixture.sample(clean, rng)
         n = len(clean)
+        white = kinds == "gaussian"
+        loud = white & (sigma.mean(axis=(1, 2)) > self.LOUD)
+        anew = loud | (kinds == "stored") | [is_drawn(picture) for picture in clean]
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
-        return degraded, target, sigma, estimated, factor.astype(np.float32), white
+        return degraded, target, sigma, estimated, factor.astype(np.float32), anew
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -145,10 +149,9 @@ class RestoreRecipe:
             estimate = model["estimator"](degraded).float()
             wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
             if self.elder is not None:
-                new = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
-                new = new & (sigma.mean((1, 2, 3), keepdim=True) > self.LOUD)
+                anew = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
                 with torch.no_grad():
-                    wanted = torch.where(new, wanted, self.elder(degraded).float())
+                    wanted = torch.where(anew, wanted, self.elder(degraded).float())
             estimation = (_perceived(estimate) - _perceived(wanted)).abs().mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
@@ -327,7 +330,7 @@ def train_restoration(
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        save_model(path, config, state, metadata)
+        save_model(path, config, state, metadata | {"task": goal["task"]})
 
     trainer = Trainer(
         model,
