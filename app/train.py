@@ -411,9 +411,10 @@ def autoencode(
     "--degrade",
     "degradations",
     multiple=True,
-    type=click.Choice(["gaussian", "file", "shot", "box", "none"]),
+    type=click.Choice(["gaussian", "file", "jpeg", "shot", "box", "none"]),
     help="What a denoiser is given: noise of each --sigma, the same clipped and rounded to a file of 8 bits, "
-    "5 % shot noise, a 3x3 box blur, or the clean picture; may be given several times. [default: gaussian]",
+    "that as JPEG, 5 % shot noise, a 3x3 box blur, or the clean picture; may be given several times. "
+    "[default: gaussian]",
 )
 @click.option("--grey", is_flag=True, help="Make the pictures grey first.")
 @click.option(

@@ -3,7 +3,7 @@
 Everything that the README and the model cards say about quality is printed by this command, from
 the weights in weights/ and the evaluation sets in ``$ZENITH_SHARED`` (or ../shared beside the
 checkout): CBSD68 for Gaussian and shot noise, blur and round trips, PolyU crops for real camera
-noise, TAEF2's own files as the reference for autoencoders. Protocols:
+noise, TAEF2's own files as the reference for autoencoders, and drawn pictures. Protocols:
 `zenith_ae.training.evaluate`. What is not there is left out, with a word.
 """
 
@@ -13,11 +13,15 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 import zenith_ae
 from zenith_ae.pipelines import PASSES
+from zenith_ae.training import drawings
 from zenith_ae.training.evaluate import evaluate_model, format_table
 from zenith_ae.weights import available_weights
 
@@ -53,6 +57,10 @@ def main() -> None:
         results[title] = evaluate_model(model, source, limit=options.limit, **keywords)
         print(f"\n{title}\n{format_table(results[title])}", flush=True)
 
+    folder = tempfile.TemporaryDirectory(prefix="drawn.")
+    drawn = Path(folder.name)
+    for i in range(24):  # of another seed than those of a training
+        Image.fromarray(drawings.draw(i, seed=1)).save(drawn / f"{i:02}.png")
     teacher = None if TEACHER in missing else zenith_ae.load(TEACHER)
     for name in options.models or sorted(available_weights()):
         model = zenith_ae.load(name)
@@ -64,9 +72,11 @@ def main() -> None:
             for passes in PASSES:
                 title = f"{name}: CBSD68, Gaussian noise{several(passes)}"
                 measure(title, model, CBSD68, passes=passes)
-            measure(f"{name}: CBSD68, Gaussian noise in files", model, CBSD68, degradations=("file",))
+            for kind, what in (("file", "files"), ("jpeg", "JPEG files of quality 80")):
+                measure(f"{name}: CBSD68, Gaussian noise in {what}", model, CBSD68, degradations=(kind,))
             harm = {"sigmas": (76.5,), "degradations": ("gaussian", "shot", "none")}
             measure(f"{name}: CBSD68, heavy noise, shot noise, and as it is", model, CBSD68, **harm)
+            measure(f"{name}: drawn pictures as they are", model, drawn, degradations=("none",))
             measure(f"{name}: CBSD68 in grey, sigma 25", model, CBSD68, sigmas=(25,), grey=True)
             for passes in (1, 4):
                 title = f"{name}: PolyU, real camera noise, auto{several(passes)}"

@@ -587,6 +587,16 @@ def test_noise_in_a_file_is_that_of_the_seed_clipped_and_rounded(tmp_path: Path)
     np.testing.assert_allclose(file, np.clip(np.rint(free * 255), 0, 255) / 255, atol=1e-6)
 
 
+def test_noise_in_a_jpeg_is_that_of_the_file_and_less_in_colour(tmp_path: Path) -> None:
+    save(np.uint8(smooth(1)[0] * 255), tmp_path / "a.png")
+    for grey, gain in ((False, (0.5, 12)), (True, (-1, 1))):  # all of it is in the brightness, which is kept
+        result = evaluate_model(
+            lambda image, sigma: image, tmp_path, sigmas=[10], degradations=["file", "jpeg"], grey=grey
+        )["mean"]
+        noisy, stored = (result[f"sigma 10 in a {kind}"]["psnr"] for kind in ("file", "JPEG"))
+        assert gain[0] < stored - noisy < gain[1] and stored != noisy
+
+
 def test_other_harm_is_what_its_name_says_and_measured_at_the_estimated_level(tmp_path: Path) -> None:
     save(textured(64, 64), tmp_path / "a.png")
     seen = []

@@ -381,8 +381,10 @@ def _separable(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 
 
 def is_drawn(picture: np.ndarray) -> bool:
-    """Whether a picture (H, W, 3) has the flat colours of a drawn one; noise makes all neighbours differ."""
-    return bool((picture[1:] == picture[:-1]).all(axis=2).mean() > 0.3)
+    """Whether a picture (H, W, 3) has the flat or few colours of a drawn one; noise makes all differ."""
+    few = picture[::3, ::3].reshape(-1, 3)
+    dithered = len(np.unique(few[:200], axis=0)) <= 16 and len(np.unique(few, axis=0)) <= 16
+    return dithered or bool((picture[1:] == picture[:-1]).all(axis=2).mean() > 0.3)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ Three tasks, whose protocols are part of the numbers:
     White Gaussian noise of each asked level on clean pictures. Picture i of the sorted names gets
     ``default_rng(seed + i)``; the noisy picture is neither clipped nor rounded before the network.
     Each level is measured with the level told, and (where the model can) estimated. "file" is the same
-    noise, clipped and rounded to 8 bits, as a picture file holds it. Or other harm, at the estimated
+    noise, clipped and rounded to 8 bits, as a picture file holds it; "jpeg" is that file as JPEG of
+    quality 80 with half the resolution of colour, its block grid at a random place, which leaves less of
+    the noise than the level told. Or other harm, at the estimated
     level: 5 % of the pixels black or white ("shot"), the mean of 3x3 pixels, rounded
     to 8 bits ("box"), none at all ("none": what the model does to a clean picture).
 ``pairs``
@@ -41,7 +43,7 @@ from ..errors import ConfigError, ImageError, MissingDependencyError
 from ..files import visible
 from ..metrics import channel_errors, grid_steps, lattice_energy, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
-from .degradations import as_file, blur, salt_and_pepper
+from .degradations import as_file, blur, jpeg, salt_and_pepper
 
 __all__ = [
     "DEGRADATIONS",
@@ -66,7 +68,8 @@ NOISY, CLEAN = "_real", "_mean"
 COLOURS = ("red", "green", "blue")
 
 SIGMAS = (15.0, 25.0, 50.0)
-DEGRADATIONS = ("gaussian", "file", "shot", "box", "none")
+JPEG_QUALITY = 80
+DEGRADATIONS = ("gaussian", "file", "jpeg", "shot", "box", "none")
 
 
 class DenoiserLike(Protocol):
@@ -308,12 +311,16 @@ def _denoise(
 ) -> Results:
     for kind in degradations:
         rng = np.random.default_rng(seed)
-        if kind in ("gaussian", "file"):
+        if kind in ("gaussian", "file", "jpeg"):
             noise = rng.standard_normal(clean.shape, dtype=np.float32)
             for sigma in sigmas:
                 noisy, case = clean + noise * np.float32(sigma / 255), f"sigma {sigma:g}"
                 if kind == "file":
                     noisy, case = as_file(noisy), f"{case} in a file"
+                elif kind == "jpeg":
+                    colour = np.broadcast_to(np.atleast_3d(as_file(noisy)), (*noisy.shape[:2], 3))
+                    stored = jpeg(colour[None], rng, JPEG_QUALITY)[0][0]
+                    noisy, case = stored if clean.ndim == 3 else stored @ LUMA, f"{case} in a JPEG"
                 yield case, noisy, model(noisy, float(sigma))
                 if can_estimate:
                     yield f"{case}, auto", noisy, model(noisy, "auto")
