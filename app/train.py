@@ -179,8 +179,19 @@ def train() -> None:
 @_name
 @click.option("--only", type=click.Choice(["denoiser", "estimator"]), help="Train one part, keep the other.")
 @_loss
-@click.option("--elder", metavar="NAME|FILE", help="Weights whose estimator teaches all levels but those of "
-              "white noise above 20: these alone are learned anew.")  # fmt: skip
+@click.option(
+    "--elder",
+    metavar="NAME|FILE",
+    help="Weights whose estimator teaches all levels but those of white noise above 20, of noise in JPEGs "
+    "and of drawn pictures: these alone are learned anew.",
+)
+@click.option(
+    "--quantile",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.5,
+    show_default=True,
+    help="Of what the level of camera noise may be, what the estimator says; above 0.5 it leans upward.",
+)
 @click.option(
     "--task",
     type=click.Choice(["noise", "blur"]),
@@ -194,6 +205,7 @@ def denoise(
     only: str | None,
     loss: str,
     elder: str | None,
+    quantile: float,
     task: str,
     **options: Any,
 ) -> None:
@@ -213,7 +225,7 @@ def denoise(
     path = train_restoration(
         zoo.build(model, name=name), list(options["data"]), config, MIXTURES[task],
         init=options["init"], resume=not options["fresh"], only=only,
-        loss=loss, elder=elder,
+        loss=loss, elder=elder, quantile=quantile,
     )  # fmt: skip
     _finish(path)
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
 from zenith_ae.training.muon import SCALE, Muon, orthogonalize  # noqa: E402
-from zenith_ae.training.seam import PerceptualError, find_seam, lattice_error, tone_error  # noqa: E402
+from zenith_ae.training.seam import PerceptualError, Seam, find_seam, lattice_error, tone_error  # noqa: E402
 from zenith_ae.training.trainer import TrainConfig, Trainer, psnr  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
@@ -280,6 +281,59 @@ def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(
     blind = zoo.build("conv-baseline")
     with pytest.raises(WeightsError, match="conv-baseline: has no estimator"):
         restore.train_restoration(blind, [str(photos)], steps(tmp_path / "c", 1), elder=str(first))
+
+
+def test_a_quantile_above_the_median_makes_estimates_of_camera_noise_higher(
+    photos, denoiser, tmp_path
+) -> None:
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    picture = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    for kind, moved in (("camera", True), ("salt_and_pepper", False)):
+        estimates = []
+        for quantile in (0.2, 0.8):
+            path = restore.train_restoration(
+                denoiser, [str(photos)], steps(tmp_path / f"{kind}{quantile}", 60),
+                Mixture(**silent | {kind: 1.0}), only="estimator", quantile=quantile,
+            )  # fmt: skip
+            weights = load_weights(path)
+            estimates.append(float(frozen_module(weights, "estimator")(picture).mean()))
+        low, high = estimates
+        assert (high > 1.1 * low) if moved else (high == low)
+
+
+def test_with_an_elder_some_photographs_stay_as_they_are_and_it_knows_their_level(photos, tmp_path) -> None:
+    pool, config = ImagePool([photos]), steps(tmp_path, 1, batch=200)
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    for elder, share in ((None, 0.0), (torch.nn.Identity(), 0.1)):
+        recipe = restore.RestoreRecipe(
+            Mixture(**silent | {"camera": 1.0}), pool, config, elder=elder, quantile=0.7
+        )
+        degraded, target, _, _, _, anew, quantile = recipe.make_batch(np.random.default_rng(0))
+        untouched = (degraded == target).all(axis=(1, 2, 3))
+        assert untouched.mean() == pytest.approx(share, abs=0.05)
+        assert not anew[untouched].any() and anew[~untouched].all()
+        assert (quantile[~untouched] == np.float32(0.7)).all() and (quantile[untouched] == 0.5).all()
+
+
+def test_crops_in_corners_come_as_often_as_asked() -> None:
+    rng = np.random.default_rng(0)
+    for share, least, most in ((0.0, 0.02, 0.12), (0.5, 0.45, 0.6), (1.0, 1.0, 1.0)):
+        squares = [distill.place_crop(rng, (40, 60), 8, 2, share)[0] for _ in range(400)]
+        corners = np.mean([r.start in (0, 32) and c.start in (0, 52) for r, c in squares])
+        assert least <= corners <= most
+    seen = {
+        (r.start, c.start) for r, c in (distill.place_crop(rng, (40, 60), 8, 2, 1.0)[0] for _ in range(99))
+    }
+    assert seen == {(0, 0), (0, 52), (32, 0), (32, 52)}
+
+
+def test_pictures_that_are_whole_crops_come_more_often(photos, tmp_path) -> None:
+    sizes = [(12, 12), (24, 24), (12, 48)]
+    recipe = graft.GraftRecipe(
+        ImagePool([photos]), SimpleNamespace(sizes=sizes), [0, 1, 2], Seam("decoder", 1, 4, 1),
+        steps(tmp_path, 1, crop=48),
+    )  # fmt: skip
+    assert recipe._share.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3])
 
 
 def test_interrupted_training_keeps_its_work_and_says_so(photos, denoiser, tmp_path, monkeypatch) -> None:

@@ -155,12 +155,12 @@ def crispness(out: Tensor, x: Tensor) -> float:
 
 
 def place_crop(
-    rng: np.random.Generator, size: tuple[int, ...], side: int, margin: int
+    rng: np.random.Generator, size: tuple[int, ...], side: int, margin: int, corners: float = 0.0
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """A random square of a grid of ``size``, and what of the square does not depend on what is beyond it.
 
     A picture's own border is no crop's border: what lies there depends on it, and every picture has one,
-    so squares lie at it more often than chance would have it.
+    so squares lie at it more often than chance would have it, and with the share ``corners`` in a corner.
 
     Returns
     -------
@@ -168,9 +168,12 @@ def place_crop(
     ends and the picture does not.
     """
     square, inside = [], []
+    corner = corners > 0 and rng.random() < corners
     for length in size:
         end, beyond = length - side, side // 2
         at = int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end))
+        if corner:
+            at = end * int(2 * at > end)
         square.append(slice(at, at + side))
         inside.append(slice(margin if at > 0 else 0, side - (margin if at < end else 0)))
     return tuple(square), tuple(inside)

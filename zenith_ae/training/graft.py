@@ -54,6 +54,8 @@ __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 BORDER = 2  # pixels at a picture's border, whose errors count so many times (in a corner, squared):
 BORDER_WEIGHT = 8.0  # few crops show them, and a dark dot in a white corner is what people see
+CORNERS = 0.25  # share of crops at a corner of their picture; by chance fewer than a tenth would be there
+WHOLE_WEIGHT = 4.0  # pictures of a crop's size, which show all borders at once, come so many times as often
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -203,6 +205,7 @@ class GraftRecipe:
         areas = np.array([h * w * (min(h, w) >= side) for h, w in sizes], np.float64)
         if not areas.any():
             raise no_crops(self.config.crop)
+        areas[[h == w == side for h, w in sizes]] *= WHOLE_WEIGHT
         self._share = areas / areas.sum()
         if self.seam.part == "encoder":
             some = self.chosen[:: max(1, len(self.chosen) // 16)]
@@ -221,7 +224,7 @@ class GraftRecipe:
         for mask in counts:
             n = int(rng.choice(len(self._share), p=self._share))
             i = self.chosen[n]
-            square, inside = place_crop(rng, self.features.sizes[i], side, self.seam.margin)
+            square, inside = place_crop(rng, self.features.sizes[i], side, self.seam.margin, CORNERS)
             mask[finer(inside, fine)] = 1
             for axis, (at, length) in enumerate(zip(square, self.features.sizes[i], strict=True)):
                 border = np.swapaxes(mask, 0, axis)

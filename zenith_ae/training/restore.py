@@ -109,9 +109,13 @@ class RestoreRecipe:
     pictures is denoised at the *estimated* level, and the estimator learns from the outcome too:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
     know, and most others, whose level nobody does. Some are told too high a level, which people
-    try for a stronger effect and which must do no harm. With an ``elder`` the estimator learns the level of
-    loud white noise, of what is stored as JPEG and of drawn pictures; of all else it is to say what that
-    estimator says.
+    try for a stronger effect and which must do no harm.
+
+    With an ``elder`` the estimator learns the level of loud white noise, of what is stored as JPEG and of
+    drawn pictures; of all else it is to say what that estimator says, also of photographs as they are.
+    ``quantile`` is for the noise of cameras, whose level a picture does not always tell: where it leaves a
+    range open, the estimate is this quantile of it (by the pinball loss, Koenker and Bassett 1978). Other
+    than the median, 0.5, it is learned with an elder too.
     """
 
     mixture: Mixture
@@ -122,6 +126,8 @@ class RestoreRecipe:
     loss_kind: str = "l1"
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
     elder: Network | None = None
+    untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
+    quantile: float = 0.5
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
@@ -132,10 +138,25 @@ class RestoreRecipe:
         n = len(clean)
         white = kinds == "gaussian"
         loud = white & (sigma.mean(axis=(1, 2)) > self.LOUD)
-        anew = loud | (kinds == "stored") | [is_drawn(picture) for picture in clean]
+        camera = np.isin(kinds, ("camera", "poisson_gaussian"))
+        drawn = np.array([is_drawn(picture) for picture in clean])
+        anew = loud | (kinds == "stored") | drawn | (camera & (self.quantile != 0.5))
+        if self.elder is not None:
+            untouched = ~drawn & (rng.random(n) < self.untouched)
+            degraded[untouched] = target[untouched]
+            anew &= ~untouched
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
-        return degraded, target, sigma, estimated, factor.astype(np.float32), anew
+        quantile = np.where(camera & anew, self.quantile, 0.5)
+        return (
+            degraded,
+            target,
+            sigma,
+            estimated,
+            factor.astype(np.float32),
+            anew,
+            quantile.astype(np.float32),
+        )
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -152,7 +173,9 @@ class RestoreRecipe:
                 anew = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
                 with torch.no_grad():
                     wanted = torch.where(anew, wanted, self.elder(degraded).float())
-            estimation = (_perceived(estimate) - _perceived(wanted)).abs().mean()
+            missing = _perceived(wanted) - _perceived(estimate)
+            quantile = torch.from_numpy(batch[6]).to(device)[:, None, None, None]
+            estimation = 2 * torch.maximum(quantile * missing, (quantile - 1) * missing).mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
             if progress > 0.2:
@@ -276,6 +299,7 @@ def train_restoration(
     only: str | None = None,
     loss: str = "l1",
     elder: str | None = None,
+    quantile: float = 0.5,
 ) -> Path:
     """Train a denoiser; returns the weights file (``out/<name>.safetensors``).
 
@@ -290,6 +314,7 @@ def train_restoration(
     only : train this part alone ("denoiser" or "estimator") and keep the other as it is.
     loss : "l1" or "psnr", see `RestoreRecipe`.
     elder : weights whose estimator is the `RestoreRecipe`'s ``elder``.
+    quantile : of the level of camera noise that the estimator learns, see `RestoreRecipe`.
 
     Raises
     ------
@@ -316,9 +341,11 @@ def train_restoration(
             raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")
         model.requires_grad_(False)[only].requires_grad_(True)
     mixture = mixture or Mixture()
-    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss)
+    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile)
     soft = 2 * mixture.blur > mixture.whole
     goal = {"task": "blur" if soft else "noise", "loss": loss}
+    if quantile != 0.5:
+        goal["quantile"] = str(quantile)
     if elder:
         theirs = load_weights(elder)
         if "estimator" not in theirs.config.parts or "estimator" not in model:
