@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -123,6 +124,21 @@ def test_the_readme_example_gets_much_cleaner(name: str) -> None:
     noisy, clean = example("cat.png"), example("cat.clean.png")
     denoised = zenith_ae.load(name)(noisy)
     assert psnr(denoised, clean) > psnr(noisy, clean) + 6
+
+
+@pytest.mark.parametrize("name", ["zenith-denoise", "zenith-denoise-fast"])
+@pytest.mark.parametrize(("quality", "gain"), [(70, 5), (90, 7.5), (95, 7.5)])
+def test_noise_goes_from_a_jpeg_with_colours_at_half_resolution_too(
+    name: str, quality: int, gain: float
+) -> None:
+    """JPEG makes noise coarser, that of colour above all, so that it looks like texture."""
+    clean = example("cat.clean.png")
+    noise = 20 * np.random.default_rng(0).standard_normal(clean.shape)
+    stream = io.BytesIO()
+    noisy = Image.fromarray(np.clip(clean + noise, 0, 255).round().astype(np.uint8))
+    noisy.save(stream, "JPEG", quality=quality, subsampling="4:2:0")
+    given = np.asarray(Image.open(stream))
+    assert psnr(zenith_ae.load(name)(given), clean) > psnr(given, clean) + gain
 
 
 @pytest.mark.parametrize("name", ["zenith-denoise", "zenith-denoise-fast"])
