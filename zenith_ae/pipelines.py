@@ -477,10 +477,9 @@ class Denoiser(_Pipeline):
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
                 plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
                 rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
-                residual = self._residual(rgb, plane, height, width, tile, passes)
+                bound = levels[part] if bounded else None
+                residual = self._residual(rgb, plane, bound, height, width, tile, passes)
                 del rgb, plane  # for a large picture these are hundreds of megabytes
-                if bounded:
-                    _bound(residual, levels[part])
                 for change, picture in zip(residual, colour, strict=True):
                     if _is_grey(picture):
                         change[...] = change.mean(axis=2, keepdims=True)
@@ -490,11 +489,19 @@ class Denoiser(_Pipeline):
         return out
 
     def _residual(
-        self, rgb: NDArray, plane: NDArray, height: int, width: int, tile: Tile, passes: int
+        self,
+        rgb: NDArray,
+        plane: NDArray,
+        bound: NDArray | None,
+        height: int,
+        width: int,
+        tile: Tile,
+        passes: int,
     ) -> NDArray[np.float32]:
         """What to add to pictures of height x width, mean of the passes: (N, height, width, 3).
 
-        ``rgb`` (N, H, W, 3) and ``plane`` (N, H, W), their noise, are `_continued`.
+        ``rgb`` (N, H, W, 3) and ``plane`` (N, H, W), their noise, are `_continued`. Each pass is what one
+        alone would be, so each is within what noise of the levels ``bound`` can be (`_bound`).
         """
         total: NDArray[np.float32] | None = None
         for which in _ORIENTATIONS[:passes]:
@@ -508,6 +515,8 @@ class Denoiser(_Pipeline):
                 rows, columns = (width, height) if which & 4 else (height, width)
             residual = self.engine.run("denoiser", turned, plane=levels, tile=tile)[:, :rows, :columns]
             residual = unorient(residual, which)
+            if bound is not None:
+                _bound(residual, bound)
             total = residual if total is None else np.add(total, residual, out=total)
             del turned, levels, residual  # each is as large as the picture
         assert total is not None
