@@ -215,8 +215,9 @@ def denoise(
     Example:
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
-    if elder and only == "denoiser":
-        raise click.UsageError("--elder is about the estimator, which --only denoiser keeps as it is")
+    for option, given in (("elder", elder), ("quantile", quantile != 0.5)):
+        if given and only == "denoiser":
+            raise click.UsageError(f"--{option} is about the estimator, which --only denoiser keeps as it is")
     config = _config(8, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.degradations import MIXTURES

@@ -281,6 +281,8 @@ def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(
     blind = zoo.build("conv-baseline")
     with pytest.raises(WeightsError, match="conv-baseline: has no estimator"):
         restore.train_restoration(blind, [str(photos)], steps(tmp_path / "c", 1), elder=str(first))
+    with pytest.raises(ConfigError, match="conv-baseline has no estimator"):
+        restore.train_restoration(blind, [str(photos)], steps(tmp_path / "c", 1), quantile=0.6)
 
 
 def test_a_quantile_above_the_median_makes_estimates_of_camera_noise_higher(
@@ -308,10 +310,11 @@ def test_with_an_elder_some_photographs_stay_as_they_are_and_it_knows_their_leve
         recipe = restore.RestoreRecipe(
             Mixture(**silent | {"camera": 1.0}), pool, config, elder=elder, quantile=0.7
         )
-        degraded, target, _, _, _, anew, quantile = recipe.make_batch(np.random.default_rng(0))
+        degraded, target, sigma, _, _, anew, quantile = recipe.make_batch(np.random.default_rng(0))
         untouched = (degraded == target).all(axis=(1, 2, 3))
         assert untouched.mean() == pytest.approx(share, abs=0.05)
         assert not anew[untouched].any() and anew[~untouched].all()
+        assert not sigma[untouched].any() and sigma[~untouched].all()
         assert (quantile[~untouched] == np.float32(0.7)).all() and (quantile[untouched] == 0.5).all()
 
 
@@ -1240,6 +1243,7 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--ema", "2"], "--ema"),
         (["--name", "../mine"], "without a folder"),
         (["--only", "denoiser", "--elder", "zenith-denoise"], "--elder is about the estimator"),
+        (["--only", "denoiser", "--quantile", "0.6"], "--quantile is about the estimator"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, message) -> None:

@@ -168,7 +168,7 @@ def place_crop(
     ends and the picture does not.
     """
     square, inside = [], []
-    corner = corners > 0 and rng.random() < corners
+    corner = corners > 0 and rng.random() < corners  # no draw where none is asked for
     for length in size:
         end, beyond = length - side, side // 2
         at = int(np.clip(rng.integers(-beyond, end + beyond + 1), 0, end))

@@ -27,6 +27,8 @@ from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
 
+MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
+
 
 def build_modules(config: ModelConfig) -> nn.ModuleDict:
     """One torch module a part; state-dict keys are those of `ModelConfig.params`."""
@@ -114,8 +116,8 @@ class RestoreRecipe:
     With an ``elder`` the estimator learns the level of loud white noise, of what is stored as JPEG and of
     drawn pictures; of all else it is to say what that estimator says, also of photographs as they are.
     ``quantile`` is for the noise of cameras, whose level a picture does not always tell: where it leaves a
-    range open, the estimate is this quantile of it (by the pinball loss, Koenker and Bassett 1978). Other
-    than the median, 0.5, it is learned with an elder too.
+    range open, the estimate is this quantile of it (by the pinball loss, Koenker and Bassett 1978). An
+    elder has the median, `MEDIAN`: where another is asked for, the noise of cameras is learned anew too.
     """
 
     mixture: Mixture
@@ -127,7 +129,7 @@ class RestoreRecipe:
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
     elder: Network | None = None
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
-    quantile: float = 0.5
+    quantile: float = MEDIAN
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
@@ -140,23 +142,16 @@ class RestoreRecipe:
         loud = white & (sigma.mean(axis=(1, 2)) > self.LOUD)
         camera = np.isin(kinds, ("camera", "poisson_gaussian"))
         drawn = np.array([is_drawn(picture) for picture in clean])
-        anew = loud | (kinds == "stored") | drawn | (camera & (self.quantile != 0.5))
+        anew = loud | (kinds == "stored") | drawn | (camera & (self.quantile != MEDIAN))
         if self.elder is not None:
             untouched = ~drawn & (rng.random(n) < self.untouched)
-            degraded[untouched] = target[untouched]
+            degraded[untouched], sigma[untouched] = target[untouched], 0
             anew &= ~untouched
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
-        quantile = np.where(camera & anew, self.quantile, 0.5)
-        return (
-            degraded,
-            target,
-            sigma,
-            estimated,
-            factor.astype(np.float32),
-            anew,
-            quantile.astype(np.float32),
-        )
+        quantile = np.where(camera & anew, self.quantile, MEDIAN)
+        factor, quantile = factor.astype(np.float32), quantile.astype(np.float32)
+        return degraded, target, sigma, estimated, factor, anew, quantile
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -299,7 +294,7 @@ def train_restoration(
     only: str | None = None,
     loss: str = "l1",
     elder: str | None = None,
-    quantile: float = 0.5,
+    quantile: float = MEDIAN,
 ) -> Path:
     """Train a denoiser; returns the weights file (``out/<name>.safetensors``).
 
@@ -319,7 +314,7 @@ def train_restoration(
     Raises
     ------
     ConfigError
-        If the model is no denoiser, has no such part, or needs other crops.
+        If the model is no denoiser, has no such part, needs other crops, or lacks what ``quantile`` is about.
     WeightsError
         If ``init`` does not fit, or ``elder`` or the model has no estimator.
     """
@@ -344,7 +339,9 @@ def train_restoration(
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile)
     soft = 2 * mixture.blur > mixture.whole
     goal = {"task": "blur" if soft else "noise", "loss": loss}
-    if quantile != 0.5:
+    if quantile != MEDIAN:
+        if "estimator" not in model:
+            raise ConfigError(f"{config.name} has no estimator, which --quantile is about")
         goal["quantile"] = str(quantile)
     if elder:
         theirs = load_weights(elder)
