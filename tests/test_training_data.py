@@ -529,6 +529,20 @@ def test_the_level_of_noise_in_a_jpeg_is_that_of_the_noise_and_not_of_the_jpeg()
     assert coarse.mean() < 0.85 * exact.mean()
 
 
+def test_three_noisy_jpegs_in_four_keep_half_the_resolution_of_colour() -> None:
+    kinds = {k: float(k == "stored") for k in Mixture.KINDS}
+    only = Mixture(**kinds, clean=0.0, grey=0.0, sigma=(0.1, 0.1), quality=(95, 95))
+    batch = np.full((32, 32, 32, 3), 128, np.uint8)
+
+    def colour(mixture: Mixture) -> np.ndarray:
+        error = mixture.sample(batch, rng(5))[0] - 128 / 255
+        return (error[..., 2] - error[..., 1]).std(axis=(1, 2))  # of each picture
+
+    whole, half = (colour(replace(only, subsampled=share)) for share in (0.0, 1.0))
+    assert half.max() < 0.7 * whole.min()
+    assert 16 < (colour(only) < 0.7 * whole.min()).sum() < 32
+
+
 # -- evaluation ---------------------------------------------------------------------------------
 
 

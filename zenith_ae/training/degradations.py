@@ -408,6 +408,7 @@ class Mixture:
     sigma: Range = (0.0, 55 / 255)  # of white noise, also of what is stored as JPEG
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
     clipped: float = 0.5  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
+    subsampled: float = 0.75  # of the noisy JPEGs with half the resolution of colour, as most are
     camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
     soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do
@@ -502,7 +503,8 @@ class Mixture:
         return degraded, level
 
     def _stored(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
-        return stored(clean, rng, rng.uniform(*self.sigma), self._quality(rng), bool(rng.integers(2)))
+        subsample = rng.random() < self.subsampled
+        return stored(clean, rng, rng.uniform(*self.sigma), self._quality(rng), subsample)
 
     def _camera(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         return camera(
