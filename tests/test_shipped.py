@@ -127,17 +127,22 @@ def test_the_readme_example_gets_much_cleaner(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["zenith-denoise", "zenith-denoise-fast"])
-@pytest.mark.parametrize(("quality", "gain"), [(70, 5), (90, 7.5), (95, 7.5)])
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize(("quality", "gain"), [(70, 6.5), (90, 7.5), (95, 7.5)])
 def test_noise_goes_from_a_jpeg_with_colours_at_half_resolution_too(
-    name: str, quality: int, gain: float
+    name: str, quality: int, gain: float, cut: int
 ) -> None:
-    """JPEG makes noise coarser, that of colour above all, so that it looks like texture."""
+    """JPEG makes noise coarser, that of colour above all, so that it looks like texture.
+
+    Where one row and one column were cut off, the pairs of pixels that share a colour are no longer those
+    that the network's first layer takes together.
+    """
     clean = example("cat.clean.png")
     noise = 20 * np.random.default_rng(0).standard_normal(clean.shape)
     stream = io.BytesIO()
     noisy = Image.fromarray(np.clip(clean + noise, 0, 255).round().astype(np.uint8))
     noisy.save(stream, "JPEG", quality=quality, subsampling="4:2:0")
-    given = np.asarray(Image.open(stream))
+    given, clean = np.asarray(Image.open(stream))[cut:, cut:], clean[cut:, cut:]
     assert psnr(zenith_ae.load(name)(given), clean) > psnr(given, clean) + gain
 
 
@@ -251,7 +256,7 @@ def measured(shared: Path) -> Callable[..., dict[str, dict[str, float]]]:
         ("zenith-denoise-fast", "sigma 25", 32.3),
         ("zenith-denoise-fast", "sigma 25, auto", 32.3),
         ("zenith-taef2", "round trip", 31.2),
-        ("zenith-taef2-lite", "round trip", 30.6),
+        ("zenith-taef2-lite", "round trip", 30.45),
         ("zenith-taef2-nano", "round trip", 28.85),
     ],
 )
@@ -272,7 +277,7 @@ def test_models_of_one_latent_space_say_so(shared: Path) -> None:
     ("name", "reads", "is_read", "crisp"),
     [
         ("zenith-taef2", 0.25, -0.35, 0.80),
-        ("zenith-taef2-lite", -0.5, -0.4, 0.91),
+        ("zenith-taef2-lite", -0.65, -0.4, 0.94),
         ("zenith-taef2-nano", -2.1, -2.0, 0.92),
     ],
 )
