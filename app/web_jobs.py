@@ -41,7 +41,7 @@ from zenith_ae.latents import (
 from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training.degradations import blur
 
-from .session import denoised, output_name
+from .session import denoised, encoding_notes, output_name
 
 __all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models"]
 
@@ -268,7 +268,7 @@ class Workshop:
         data = encode_latents(latents, dtype)
         path = self.new_folder() / (Path(name).stem + SUFFIX)
         path.write_bytes(data)
-        facts = self._facts(picture, name) | {"model": model, "notes": list(picture.every_note)}
+        facts = self._facts(picture, name) | {"model": model, "notes": list(encoding_notes(picture))}
         facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
         return Result(facts | {"output": path.name}, {"latents": str(path)})
 

@@ -256,6 +256,8 @@ def test_an_autoencoder_tiny_is_converted(tiny, folder) -> None:
         torch.testing.assert_close(mine.encode(x).latents, tiny.encode(x).latents, rtol=1e-4, atol=1e-4)
     assert mine.definition.name == folder.name
     assert AutoencoderZenith.from_pretrained(folder, torch_dtype=torch.float16).dtype == torch.float16
+    with pytest.raises(ValueError, match="output_loading_info"):
+        AutoencoderZenith.from_pretrained(folder, output_loading_info=True)
 
 
 def test_the_config_of_an_autoencoder_tiny_is_heeded(tmp_path) -> None:

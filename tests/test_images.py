@@ -3,6 +3,7 @@ import io
 import os
 import socket
 import struct
+import tempfile
 import threading
 import warnings
 import zlib
@@ -10,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, features
+from PIL import Image, ImageCms, PngImagePlugin, features
 
 from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
-from zenith_ae.image_metadata import EXIF_BLOCK
+from zenith_ae.image_metadata import EXIF_BLOCK, ORIENTATION
 from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 from zenith_ae.images import Picture, from_pil, read_picture, to_8_bits, to_pil
 
@@ -320,12 +321,57 @@ def test_pillow_images_are_written_with_their_metadata(tmp_path):
     assert again.layout == "LA" and again.metadata["dpi"] == pytest.approx((100, 100), abs=0.1)
 
 
+@pytest.mark.parametrize("source", [".jpg", ".png", ".webp", ".tif", "text"])
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tif", ".avif"])
+def test_what_pillow_opens_is_written_with_its_exif_and_as_it_lies(tmp_path, source, suffix):
+    exif = Image.Exif()
+    exif[ORIENTATION], exif[0x010F] = 6, "Maker"
+    if source == "text":  # as ImageMagick once did
+        text = PngImagePlugin.PngInfo()
+        block = b"Exif\0\0" + exif.tobytes().removeprefix(b"Exif\0\0")
+        text.add_text("Raw profile type exif", f"\nexif\n{len(block)}\n{block.hex()}\n")
+        file = saved(pixels("RGB"), ".png", tmp_path, pnginfo=text)
+    else:
+        file = saved(pixels("RGB"), source, tmp_path, exif=exif)
+    with Image.open(file) as image:
+        write_picture(image, tmp_path / f"a{suffix}")
+    read = read_picture(tmp_path / f"a{suffix}")
+    assert read.pixels.shape == read_picture(file).pixels.shape == (13, 7, 3)
+    with Image.open(tmp_path / f"a{suffix}") as image:
+        assert image.getexif()[0x010F] == "Maker"
+
+
+def test_gamma_of_a_png_that_pillow_opens_is_kept_or_told(tmp_path):
+    file = tmp_path / "linear.png"
+    write_picture(replace(from_pil(pixels("RGB")), metadata={"gamma": 1.0}), file)
+    with Image.open(file) as image:
+        image.load()
+        without_format = image.copy()
+        without_format.info = dict(image.info)
+        for given in (image, without_format):
+            assert write_picture(given, tmp_path / "a.png") == ()
+            assert read_picture(tmp_path / "a.png").metadata["gamma"] == 1.0
+            assert "gamma" in write_picture(given, tmp_path / "a.jpg")[0]
+
+
 def test_open_files_are_read_like_paths(tmp_path):
     file = tmp_path / "a.png"
     pixels("RGB").save(file)
     with open(file, "rb") as stream:
         assert np.array_equal(read_picture(stream).pixels, read_picture(file).pixels)
-    assert np.array_equal(read_picture(io.BytesIO(file.read_bytes())).pixels, read_picture(file).pixels)
+    data = file.read_bytes()
+    for whole in (data, bytearray(data), memoryview(data), io.BytesIO(data)):
+        assert np.array_equal(read_picture(whole).pixels, read_picture(file).pixels)
+    for temporary in (tempfile.NamedTemporaryFile, tempfile.SpooledTemporaryFile):
+        with temporary() as stream:
+            stream.write(data)
+            stream.seek(0)
+            assert np.array_equal(read_picture(stream).pixels, read_picture(file).pixels)
+    with (
+        tempfile.NamedTemporaryFile("w+", encoding="latin1") as stream,
+        pytest.raises(ImageError, match=r'mode "rb"'),
+    ):
+        read_picture(stream)
     with pytest.raises(ImageError, match=r"b\.png: not a picture"):
         read_picture(io.BytesIO(b"hello"), name="b.png")
     with open(file, encoding="latin1") as stream, pytest.raises(ImageError, match=r'a.png: .* mode "rb"'):

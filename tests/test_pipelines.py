@@ -63,6 +63,10 @@ def test_what_is_no_model_and_no_latents_is_one_line(ae, tmp_path):
     for call in (ae.decode_picture, lambda x: zenith_ae.write_latents(tmp_path / "a.latent.safetensors", x)):
         with pytest.raises(LatentError, match=r"this takes a LatentFile, as .* not ndarray"):
             call(np.zeros((1, 192, 2, 2), np.float32))
+    with pytest.raises(ImageError, match=r"this takes a Picture, as .* not ndarray"):
+        ae.encode_picture(noise((8, 8, 3)))
+    with pytest.raises(ValueError, match="output must be one of"):
+        ae.decode(np.zeros((1, 192, 2, 2), np.float32), output=["uint8"])
 
 
 def test_a_latent_file_is_decoded_to_its_size(ae):
@@ -456,13 +460,20 @@ def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
     assert np.array_equal(dn(batch, sigma=[5, 50])[:, 0, 0, 0], [105, 150])
     assert np.array_equal(dn(batch, sigma=levels)[1, ..., 2], 100 + levels)
     assert np.array_equal(dn(batch, sigma=np.stack([levels, levels + 3]))[1, ..., 2], 103 + levels)
+    torch = pytest.importorskip("torch")
+    for some in ([0, 50], torch.tensor([0.0, 50.0], dtype=torch.bfloat16, requires_grad=True)):
+        for model in (dn, zenith_ae.load("zenith-denoise", threads=1)):  # the first needs nothing
+            both = model(batch, sigma=some)
+            assert np.array_equal(both[0], batch[0])
+            assert np.array_equal(both[1], model(batch[1], sigma=50))
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"sigma": -1}, {"sigma": 256}, {"sigma": np.nan}, {"sigma": "much"}, {"sigma": np.ones((3, 3))},
-        {"sigma": []}, {"sigma": None}, {"luma": 2}, {"chroma": np.nan}, {"grain": -1},
+        {"sigma": []}, {"sigma": None}, {"sigma": {}}, {"sigma": 1j}, {"luma": 2},
+        {"chroma": np.nan}, {"grain": -1},
         {"strength": -0.1}, {"strength": 1.1}, {"strength": np.nan}, {"strength": None}, {"grain": "a"},
     ],
 )  # fmt: skip

@@ -218,6 +218,11 @@ def test_round_trip_measures_and_its_latent_file_decodes_to_the_same_pixels(shop
     assert np.array_equal(*(latents.latents for latents in both))
 
 
+def test_what_latents_lack_is_told(shop):
+    for name, notes in (("alpha.png", ["transparency is not encoded"]), ("rgb.png", [])):
+        assert shop.encode(put(shop, name), "identity").facts["notes"] == notes
+
+
 def test_round_trip_keeps_16_bits_and_alpha(shop):
     for name in ("deep.tif", "alpha.png"):
         file = put(shop, name)

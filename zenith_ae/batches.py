@@ -132,6 +132,7 @@ def as_picture(image: Any) -> Picture:
     ImageError
         As `as_batch`, and for a path or a batch of several pictures.
     """
+    from .image_metadata import read_metadata
     from .images import Picture, from_pil
 
     if isinstance(image, Picture):
@@ -144,9 +145,7 @@ def as_picture(image: Any) -> Picture:
     if len(batch.pixels) != 1:
         raise ImageError(f"holds {len(batch.pixels)} pictures; a file takes one: give picture[0]")
     if not (is_tensor(image) or isinstance(image, np.ndarray)):  # Pillow's, which its EXIF has not turned
-        info = {key: image.info.get(key) for key in ("icc_profile", "exif", "xmp", "dpi")}
-        kept = {key: value for key, value in info.items() if value and isinstance(value, bytes | tuple)}
-        return replace(from_pil(image), metadata=kept)
+        return replace(from_pil(image), metadata=read_metadata(image, turned=False))
     return Picture(batch.pixels[0], batch.layout, batch.layout)
 
 

@@ -44,17 +44,20 @@ _UPRIGHT = {
 }
 
 
-def read_metadata(image: Image.Image) -> dict[str, Any]:
+def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
+    """What Pillow's image says; that it lies on its side no more, once its pixels are ``turned`` upright."""
     metadata: dict[str, Any] = {}
     if isinstance(image.info.get("icc_profile"), bytes) and image.info["icc_profile"]:
         metadata["icc_profile"] = image.info["icc_profile"]
-    if exif := _exif_bytes(image):
+    if exif := _exif_bytes(image, turned):
         # Each format strips or adds this prefix when it writes, except JPEG, which needs it.
         metadata["exif"] = exif if exif.startswith(b"Exif\0\0") else b"Exif\0\0" + exif
     if isinstance(image.info.get("xmp"), bytes):
-        xmp = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", image.info["xmp"])
+        xmp = image.info["xmp"]
+        if turned:
+            xmp = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", xmp)
         metadata["xmp"] = _GAIN_MAP.sub(b"", xmp) if has_gain_map(xmp) else xmp
-    if image.format == "PNG" and not {"srgb", "icc_profile"} & image.info.keys():
+    if not {"srgb", "icc_profile"} & image.info.keys():  # of a PNG, or of an image made from one
         gamma = image.info.get("gamma")
         if isinstance(gamma, float) and 0 < gamma < 10 and abs(gamma - SRGB_GAMMA) > 1e-3:
             metadata["gamma"] = gamma
@@ -73,12 +76,12 @@ def has_gain_map(xmp: Any) -> bool:
     return isinstance(xmp, bytes) and b"hdrgm:Version" in xmp
 
 
-def _exif_bytes(image: Image.Image) -> bytes:
-    """EXIF with the orientation reset; the original bytes otherwise, so that maker notes survive."""
+def _exif_bytes(image: Image.Image, turned: bool) -> bytes:
+    """EXIF, its orientation reset if ``turned``; else the original bytes, so that maker notes survive."""
     raw = image.info.get("exif")
     if isinstance(raw, bytes) and not _is_costly(raw) and (patched := _reset_orientation(raw)):
-        return patched
-    return described(_tags(image))
+        return patched if turned else raw
+    return described(_tags(image), turned=turned)
 
 
 def _tags(image: Image.Image) -> Image.Exif:
@@ -100,13 +103,16 @@ def _exif_in_text(image: Image.Image) -> bytes:
     return bytes.fromhex("".join(text.split("\n")[3:]))
 
 
-def described(tags: Image.Exif, blocks: dict[int, dict[int, Any]] | None = None) -> bytes:
+def described(
+    tags: Image.Exif, blocks: dict[int, dict[int, Any]] | None = None, turned: bool = True
+) -> bytes:
     """Those tags, as an EXIF block, that describe the scene; empty if there are none.
 
-    ``blocks`` are the EXIF and GPS blocks by tag, where they are not below ``tags``.
+    ``blocks`` are the EXIF and GPS blocks by tag, where they are not below ``tags``. How a picture lies is
+    among them unless it was ``turned`` upright.
     """
     kept = Image.Exif()
-    for tag in _DESCRIPTIVE_TAGS:
+    for tag in _DESCRIPTIVE_TAGS if turned else (*_DESCRIPTIVE_TAGS, ORIENTATION):
         if tag in (EXIF_BLOCK, GPS_BLOCK):
             if block := dict(tags.get_ifd(tag) if blocks is None else blocks.get(tag, {})):
                 keep_letters(block)

@@ -194,7 +194,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def read_picture(
-    source: str | os.PathLike[str] | bytes | BinaryIO,
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
     name: str | None = None,
     max_pixels: int | None = None,
     every: bool = False,
@@ -219,13 +219,14 @@ def read_picture(
     ConfigError
         If ZENITH_MAX_PIXELS is not a number.
     """
-    if isinstance(source, bytes):
+    if isinstance(source, bytes | bytearray | memoryview):
         return _read(io.BytesIO(source), name or "<bytes>", max_pixels, every)
-    if isinstance(source, io.IOBase):
-        name = name or str(getattr(source, "name", "<file>"))
-        if isinstance(source, io.TextIOBase):
+    if read := getattr(source, "read", None):  # also of temporary files, which are no io.IOBase
+        name = name or str(getattr(source, "name", None) or "<file>")
+        data = b"" if isinstance(source, io.TextIOBase) else read()
+        if isinstance(source, io.TextIOBase) or not isinstance(data, bytes):
             raise ImageError(f'{name}: is open as text; open it with mode "rb"')
-        return _read(io.BytesIO(source.read()), name, max_pixels, every)
+        return _read(io.BytesIO(data), name, max_pixels, every)
     if not isinstance(source, (str, os.PathLike)):
         raise ImageError(f"a picture is read from a path, bytes or an open file, not {type(source).__name__}")
     name = name or os.fspath(source)

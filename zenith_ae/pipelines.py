@@ -239,7 +239,7 @@ class Autoencoder(_Pipeline):
         self._need("decoder")
         dtypes: dict[str, Literal["uint8", "uint16", "float32"]]
         dtypes = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
-        if output not in dtypes:
+        if not isinstance(output, str) or output not in dtypes:
             raise ValueError(f"output must be one of {', '.join(dtypes)}, got {output!r}")
         if isinstance(latents, LatentFile):
             latents, size = latents.latents, size or (latents.height, latents.width)
@@ -279,6 +279,9 @@ class Autoencoder(_Pipeline):
         ConfigError
             If the model has no encoder.
         """
+        from .images import check_picture
+
+        check_picture(picture)
         z = self.encode(picture, tile)
         return LatentFile(z, self.name, self.hash, picture.height, picture.width, picture.layout, self.space)
 
@@ -464,7 +467,9 @@ class Denoiser(_Pipeline):
         if strength == 0 or not todo:
             return out
         if len(todo) < len(pixels):
-            out[todo] = self.clean(pixels[todo], layout, levels[todo], tile=tile, passes=passes, **shares)
+            some = pixels[todo]
+            level = np.broadcast_to(levels[todo], some.shape[:3])
+            out[todo] = self.clean(some, layout, level, tile=tile, passes=passes, **shares)
             return out
         n, height, width = pixels.shape[:3]
         step = max(1, _PIXELS_AT_ONCE // (height * width))
@@ -525,7 +530,11 @@ class Denoiser(_Pipeline):
 
 def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """sigma as an array that broadcasts to (N, H, W), with N entries along the first axis."""
-    levels = np.asarray(sigma, np.float32)
+    try:
+        plain = sigma.detach().float().cpu().numpy() if is_tensor(sigma) else sigma  # type: ignore[union-attr]
+        levels = np.asarray(plain, np.float32)
+    except TypeError:
+        raise ValueError(f"sigma must be numbers, got {sigma!r:.60}") from None
     if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or levels.max() > 255:
         raise ValueError(f"sigma must be in 0..255, got {sigma!r:.60}")
     if levels.ndim == 1 and len(levels) == shape[0]:

@@ -133,6 +133,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         config = cls.load_config(pretrained_model_name_or_path, **hub)
         if config.get("_class_name") != "AutoencoderTiny":
             return super().from_pretrained(pretrained_model_name_or_path, **options)
+        if options.pop("output_loading_info", False):
+            raise ValueError("of an AutoencoderTiny, which is converted, there is no output_loading_info")
         tiny = AutoencoderTiny.from_pretrained(pretrained_model_name_or_path, **options)
         with TemporaryDirectory() as folder:
             path = Path(folder, Path(pretrained_model_name_or_path).name or "taesd")
