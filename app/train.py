@@ -47,7 +47,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--workers", type=click.IntRange(0),
                      help="Processes that make batches [default: all CPUs but one for a GPU, else none]."),
         click.option("--threads", type=positive, help="CPU threads [default: all]."),
-        click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+        click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True),
         click.option("--init", metavar="NAME|FILE", help="Weights to start from."),
         click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
     ]  # fmt: skip
@@ -440,7 +440,9 @@ def autoencode(
 )
 @click.option("--passes", type=click.Choice(["1", "2", "4", "8"]), default="1", show_default=True,
               help="Passes of a denoiser, as in `zenith-ae denoise`.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the noise."
+)
 @click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads [default: all].")
 @click.option("--pictures", is_flag=True, help="Print each picture's values too; JSON always has them.")
@@ -492,6 +494,8 @@ def evaluate(
 
     from .batch import make_folder
 
+    if case is not None and sheet is None:
+        raise click.UsageError("--case is about the --sheet, of which none is asked for")
     second = None if other is None else load(other, threads=threads)
     if not (second is None or isinstance(second, Autoencoder)):
         raise click.UsageError(f"--other {other}: not an autoencoder")

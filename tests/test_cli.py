@@ -1046,6 +1046,8 @@ def test_evaluate_prints_a_table_or_one_line_of_json_and_makes_the_sheets_folder
         (["--sheet", "taken.png/worst.png"], 1, "cannot make the folder"),
         (["--sigma", "300"], 2, "--sigma"),
         (["--other", "zenith-denoise"], 2, "not an autoencoder"),
+        (["--case", "sigma 25"], 2, "--case is about the --sheet"),
+        (["--seed", "99999999999999999999"], 2, "--seed"),
     ],
 )
 def test_evaluate_refuses_before_it_measures(here, dn, capsys, monkeypatch, options, code, message):

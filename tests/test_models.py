@@ -99,6 +99,15 @@ def test_layers_that_do_not_fit_are_named(layers: spec.Layers, message: str) -> 
         lambda: zoo.build("taesd", 0),
         lambda: ModelConfig("x", "autoencoder", {"encoder": (Linear(3, 5),)}, 4),
         lambda: ModelConfig("x", "painter", {}),
+        *(lambda kind=kind: ModelConfig("x", kind, {}) for kind in ModelConfig.PARTS),
+        lambda: ModelConfig("x", "denoiser", {"estimator": (PixelUnshuffle(8), Linear(192, 1))}),
+        lambda: ModelConfig("x", "denoiser", {"denoiser": (Linear(4, 3),), "decoder": (Linear(4, 3),)}, 4),
+        lambda: ModelConfig("x", "autoencoder", {"denoiser": (Linear(4, 3),)}),
+        lambda: ModelConfig("x", "autoencoder", {"encoder": (Linear(3, 4), spec.Upsample())}, 4),
+        lambda: ModelConfig("x", "autoencoder", {"decoder": (PixelUnshuffle(2), Linear(16, 3))}, 4),
+        lambda: ModelConfig(
+            "x", "autoencoder", {"encoder": (PixelUnshuffle(3), Linear(27, 16), PixelShuffle(2))}, 4
+        ),
         lambda: ModelConfig.from_json('{"parts": {"encoder": [["Exec", {}]]}}'),
         lambda: ModelConfig.from_json("[1, 2"),
         lambda: ModelConfig("x", "autoencoder", {"encoder": (spec.SpectralLinear(3, 0),)}, 0),
@@ -222,6 +231,16 @@ def test_the_native_operator_refuses_gradients_of_gradients() -> None:
     (gradient,) = torch.autograd.grad(wht.wht_mix(x, gate, threshold).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.square().sum().backward()
+
+
+def test_doubles_stay_doubles_and_empty_batches_empty() -> None:
+    x, gate, threshold = (
+        torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        for shape in ((1, 16, 5, 4), (4, 4, 16), (4, 4, 16))
+    )
+    whole, reference = (f(x, gate, threshold) for f in (wht.wht_mix, wht.wht_mix_reference))
+    assert whole.dtype == torch.float64 and torch.equal(whole, reference)
+    assert wht.wht_mix(torch.zeros(0, 16, 8, 8), gate.float(), threshold.float()).shape == (0, 16, 8, 8)
 
 
 def test_separable_form_is_two_one_dimensional_transforms() -> None:

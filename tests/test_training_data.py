@@ -930,6 +930,13 @@ def test_drawn_pictures_join_the_training_but_not_the_validation(folder: Path) -
         pool.split(validation=len(plain))
 
 
+def test_a_pool_of_copies_of_one_picture_cannot_be_split(tmp_path) -> None:
+    for name in "abcd":
+        Image.new("RGB", (40, 40), "teal").save(tmp_path / f"{name}.png")
+    with pytest.raises(ImageError, match=r"copies of the 2 kept for validation"):
+        ImagePool(tmp_path).split(validation=2)
+
+
 def test_no_copy_of_a_validation_picture_is_trained_on(folder: Path) -> None:
     pool = ImagePool([folder, folder])
     train, validation = pool.split(validation=3, seed=0)

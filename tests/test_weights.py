@@ -13,7 +13,7 @@ from zenith_ae import weights as weights_module
 from zenith_ae.errors import OutputError, WeightsError
 from zenith_ae.models import zoo
 from zenith_ae.models.spec import ModelConfig
-from zenith_ae.weights import Weights, load_weights, save_diffusers, save_weights
+from zenith_ae.weights import Weights, load_weights, save_diffusers, save_taesd, save_weights
 
 SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[1] / ".." / "shared"))
 
@@ -122,6 +122,8 @@ def test_pickle_of_tensors_loads_through_torch(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     _, tensors = vanilla(tmp_path, "joint")
     torch.save({k: torch.from_numpy(t) for k, t in tensors.items()}, tmp_path / "w.pth")
+    (tmp_path / "W.PTH").write_bytes((tmp_path / "w.pth").read_bytes())
+    assert load_weights(tmp_path / "W.PTH").space == load_weights(tmp_path / "w.pth").space
     loaded = load_weights(tmp_path / "w.pth")
     assert np.array_equal(loaded.tensors["decoder.1.weight"], tensors["decoder.1.weight"])
     torch.save({"a": Path("x")}, tmp_path / "bad.pth")
@@ -331,6 +333,23 @@ def test_overflow_in_half_precision_is_refused_and_nothing_replaced(nano, tmp_pa
     with pytest.raises(WeightsError, match="not finite"):
         save_weights(path, config, {**tensors, "encoder.1.bias": tensors["encoder.1.bias"] + 1e6})
     assert path.read_bytes() == before
+
+
+def test_what_a_half_cannot_hold_is_refused_in_the_layouts_of_others_too(tmp_path: Path) -> None:
+    weights = load_weights(vanilla(tmp_path, "pair")[0])
+    large = {**weights.tensors, "decoder.1.bias": weights.tensors["decoder.1.bias"] + 1e5}
+    large = Weights(weights.config, large)
+    for save, path in ((save_taesd, tmp_path / "b_encoder.safetensors"), (save_diffusers, tmp_path / "b")):
+        with pytest.raises(WeightsError, match="not finite"):
+            save(path, large, np.float16)
+    assert not list(tmp_path.glob("b*"))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float64, np.complex64, bool, "bfloat16", object])
+def test_weights_are_stored_as_floats_that_every_reader_knows(dtype, nano, tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="float16 or float32"):
+        save_weights(tmp_path / "w.safetensors", *nano, dtype=dtype)
+    assert not list(tmp_path.iterdir())
 
 
 def test_unwritable_place_is_an_output_error(nano, tmp_path: Path) -> None:

@@ -123,6 +123,20 @@ def _check(config: ModelConfig, tensors: Mapping[str, NDArray[Any]]) -> None:
             raise WeightsError(f"{config.name}: tensor {name} holds values that are not finite")
 
 
+def _stored(config: ModelConfig, tensors: Mapping[str, NDArray[Any]], dtype: DTypeLike) -> Tensors:
+    """All tensors of a model as a file is to hold them; WeightsError where it cannot."""
+    try:
+        fits = np.dtype(dtype) in (np.float16, np.float32)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise WeightsError(f"{config.name}: weights are stored as float16 or float32, not {dtype!r:.60}")
+    with np.errstate(over="ignore"):  # an overflow is reported by the check
+        stored = {name: np.ascontiguousarray(t, dtype) for name, t in tensors.items()}
+    _check(config, stored)
+    return stored
+
+
 def _some(names: set[str]) -> str:
     first = min(names)
     return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
@@ -230,7 +244,7 @@ def _load_file(path: Path, name: str | None = None) -> Weights:
 
 def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
     """Tensors and metadata of a file, as they are stored but for bfloat16, which numpy lacks."""
-    if path.suffix in _PICKLES:
+    if path.suffix.lower() in _PICKLES:
         return _read_pickle(path), {}
     try:
         with open(path, "rb"):  # the library says of every file that it cannot open that it is not there
@@ -337,13 +351,11 @@ def save_weights(
     Raises
     ------
     WeightsError
-        If the tensors do not fit the config or are not finite in ``dtype``.
+        If the tensors do not fit the config or are not finite in ``dtype``, or it is another one.
     OutputError
         If the file cannot be written.
     """
-    with np.errstate(over="ignore"):  # an overflow is reported by the check
-        stored = {name: np.ascontiguousarray(t, dtype) for name, t in tensors.items()}
-    _check(config, stored)
+    stored = _stored(config, tensors, dtype)
     texts = {
         **{str(k): str(v) for k, v in (metadata or {}).items()},
         "format": FORMAT,
@@ -376,14 +388,16 @@ def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike 
     Raises
     ------
     WeightsError
-        If the model is of another family, or the name is not that of a part (`taesd_files`).
+        If the model is of another family or not finite in ``dtype``, or the name is not that of a part
+        (`taesd_files`).
     OutputError
         If a file cannot be written.
     """
     _vanilla(weights)
     files = taesd_files(path)
+    stored = _stored(weights.config, weights.tensors, dtype)
     for part in weights.config.parts:
-        tensors = {name: t.astype(dtype) for name, t in weights.part(part).items()}
+        tensors = {name.removeprefix(f"{part}."): t for name, t in stored.items() if name.startswith(part)}
         data = safetensors_bytes(tensors)
         with atomic_writer(files[part]) as file:
             file.write(data)
@@ -396,7 +410,7 @@ def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTyp
     ------
     WeightsError
         If the model is of another family, has only one part, or TAEF2's pool stage, for which
-        ``AutoencoderTiny`` has no place.
+        ``AutoencoderTiny`` has no place, or is not finite in ``dtype``.
     OutputError
         If a file cannot be written.
     """
@@ -405,10 +419,10 @@ def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTyp
     if set(weights.config.parts) != set(_PARTS):
         raise WeightsError(f"{weights.config.name}: diffusers' layout needs encoder and decoder")
     tensors = {}
-    for name, tensor in weights.tensors.items():
+    for name, tensor in _stored(weights.config, weights.tensors, dtype).items():
         part, index, rest = name.split(".", 2)
         shift = 1 if part == "decoder" else 0
-        tensors[f"{part}.layers.{int(index) - shift}.{rest}"] = tensor.astype(dtype)
+        tensors[f"{part}.layers.{int(index) - shift}.{rest}"] = tensor
     config = {
         "_class_name": "AutoencoderTiny",
         "act_fn": "relu",

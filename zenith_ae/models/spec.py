@@ -525,15 +525,18 @@ class ModelConfig:
     latent_channels: int = 0
     description: str = ""
 
+    PARTS: ClassVar[dict[str, tuple[str, ...]]] = {
+        "autoencoder": ("encoder", "decoder"), "denoiser": ("denoiser", "estimator"),
+    }  # fmt: skip
     IN_CHANNELS: ClassVar[dict[str, int]] = {"encoder": 3, "denoiser": 4, "estimator": 3}
 
     def __post_init__(self) -> None:
-        if self.kind not in ("autoencoder", "denoiser"):
+        if self.kind not in self.PARTS:
             raise ConfigError(f"{self.name}: kind must be autoencoder or denoiser, got {self.kind!r}")
         expected = {"encoder": self.latent_channels, "decoder": 3, "denoiser": 3, "estimator": 1}
         for part, layers in self.parts.items():
-            if part not in expected:
-                raise ConfigError(f"{self.name}: unknown part {part!r}")
+            if part not in self.PARTS[self.kind]:
+                raise ConfigError(f"{self.name}: unknown part {part!r} of kind {self.kind}")
             if not layers:
                 raise ConfigError(f"{self.name}.{part} has no layers")
             for layer in layers:
@@ -543,9 +546,16 @@ class ModelConfig:
                 raise ConfigError(
                     f"{self.name}.{part} ends with {last.cout} channels, needs {expected[part]}"
                 )
+        if not self.parts or (self.kind == "denoiser" and "denoiser" not in self.parts):
+            raise ConfigError(f"{self.name}: has no part that a model of kind {self.kind} needs")
         needed = {"denoiser": Fraction(1), "estimator": Fraction(1, 8)}
-        if "encoder" in self.parts:
-            needed["decoder"] = 1 / out_scale(self.parts["encoder"])
+        if self.kind == "autoencoder":
+            pixels = 1 / out_scale(self.parts["encoder"]) if "encoder" in self.parts else None
+            needed["decoder"] = out_scale(self.parts["decoder"]) if pixels is None else pixels
+            if needed["decoder"].denominator != 1:
+                raise ConfigError(
+                    f"{self.name}: a latent must stand for whole pixels, not {needed['decoder']}"
+                )
         for part, scale in needed.items():
             if part in self.parts and (found := out_scale(self.parts[part])) != scale:
                 raise ConfigError(f"{self.name}.{part} makes {found} of its input's size, needs {scale}")

@@ -161,9 +161,11 @@ class _WhtMix(torch.autograd.Function):
 def wht_mix(x: Tensor, gate: Tensor, threshold: Tensor) -> Tensor:
     """`wht_mix_reference`, through the native operator where x is on the CPU and it fits.
 
-    torch.compile and tracing get the reference, of which they can make one graph.
+    torch.compile and tracing get the reference, of which they can make one graph; so do doubles, which
+    the operator would compute as single floats.
     """
     graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if not graph and x.device.type == "cpu" and native_available() and x.shape[1] % 16 == 0:
+    fits = x.device.type == "cpu" and x.shape[1] % 16 == 0 and x.numel() and x.dtype != torch.float64
+    if fits and not graph and native_available():
         return _WhtMix.apply(x, gate, threshold)
     return wht_mix_reference(x, gate, threshold)

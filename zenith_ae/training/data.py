@@ -203,6 +203,10 @@ class ImagePool(Sequence[np.ndarray]):
         order = sorted(real, key=lambda i: hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest())
         chosen = {_fingerprint(self.images[i]) for i in order[:validation]}
         rest = [i for i in range(len(self)) if _fingerprint(self.images[i]) not in chosen]
+        if not rest:
+            raise ImageError(
+                f"all pictures are copies of the {validation} kept for validation; more are needed"
+            )
         return self._subset(rest), self._subset(order[:validation])
 
     def pick(self, rng: np.random.Generator, count: int) -> np.ndarray:

@@ -83,7 +83,7 @@ def identify(weights: Weights, pool: ImagePool) -> str:
 
 def teacher_engine(weights: Weights, train: TrainConfig) -> Engine:
     """What computes a teacher's answers: on the CPU the native engine, in half of torch's time."""
-    if train.device != "cpu":
+    if torch.device(train.device).type != "cpu":
         return create(weights, device=train.device)
     dtype = "float32" if train.precision == "float32" else "auto"
     return create(weights, dtype=dtype, threads=train.threads)
