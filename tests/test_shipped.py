@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from PIL import Image
 import zenith_ae
 from zenith_ae import pipelines
 from zenith_ae._kernels import available_isas, fast_bf16
+from zenith_ae.app.cli import run
 from zenith_ae.metrics import lattice_energy, psnr
 from zenith_ae.training.evaluate import evaluate_model
 from zenith_ae.weights import available_weights, load_weights
@@ -124,6 +126,19 @@ def test_the_readme_example_gets_much_cleaner(name: str) -> None:
     noisy, clean = example("cat.png"), example("cat.clean.png")
     denoised = zenith_ae.load(name)(noisy)
     assert psnr(denoised, clean) > psnr(noisy, clean) + 6
+
+
+def test_json_looks_as_the_page_of_the_command_line_shows_it(tmp_path, monkeypatch, capsys) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    shown = json.loads(page.split("```json\n", 1)[1].split("\n", 1)[0])
+    shutil.copy(ROOT / "examples" / "cat.png", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run(["denoise", "cat.png", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert list(printed) == list(shown)
+    assert printed.pop("sigma") == pytest.approx(shown.pop("sigma"), abs=0.1)
+    assert printed.pop("seconds") > 0 < shown.pop("seconds")
+    assert printed == shown
 
 
 @pytest.mark.parametrize("name", ["zenith-denoise", "zenith-denoise-fast"])

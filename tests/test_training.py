@@ -196,7 +196,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_p
     with pytest.raises(ConfigError, match=r"its loss is l1, here it is psnr; use --fresh"):
         autoencode.train_autoencoder(bounded, [str(photos)], out, loss="psnr")
     (tmp_path / "checkpoint.pt").write_bytes(b"half a checkpoint")
-    with pytest.raises(ConfigError, match=r"damaged: .*--fresh"):
+    with pytest.raises(ConfigError, match=r"damaged; use --fresh"):
         autoencode.train_autoencoder(bounded, [str(photos)], out)
     torch.save(torch.zeros(3), tmp_path / "checkpoint.pt")
     with pytest.raises(ConfigError, match=r"is no checkpoint.*--fresh"):
@@ -318,6 +318,17 @@ def test_with_an_elder_some_photographs_stay_as_they_are_and_it_knows_their_leve
         assert (quantile[~untouched] == np.float32(0.7)).all() and (quantile[untouched] == 0.5).all()
 
 
+def test_levels_are_told_too_low_for_cameras_alone_and_too_high_for_any(photos, tmp_path) -> None:
+    pool, config = ImagePool([photos]), steps(tmp_path, 1, batch=200)
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    for kind, low, high in (("camera", 0.75, 0.01), ("gaussian", 0.0, 0.04)):
+        recipe = restore.RestoreRecipe(Mixture(**silent | {kind: 1.0}), pool, config)
+        factor = recipe.make_batch(np.random.default_rng(0))[4]
+        assert (factor < 1).mean() == pytest.approx(low, abs=0.08)
+        assert (factor > 1).mean() == pytest.approx(high, abs=0.03)
+        assert factor.min() >= 0.5 and factor.max() <= 2.5
+
+
 def test_crops_in_corners_come_as_often_as_asked() -> None:
     rng = np.random.default_rng(0)
     for share, least, most in ((0.0, 0.02, 0.12), (0.5, 0.45, 0.6), (1.0, 1.0, 1.0)):
@@ -371,6 +382,16 @@ def test_steps_or_minutes_but_not_both(tmp_path) -> None:
     for options in ({}, {"steps": 3, "minutes": 1.0}):
         with pytest.raises(ValueError, match="steps or minutes"):
             TrainConfig(out=tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"optimizer": "sgd"}, {"precision": "fp16"}, {"ema": 1.5}, {"steps": 0}, {"crop": 12}],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(tmp_path, options) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        TrainConfig(tmp_path, **{"steps": 3} | options)
+    assert TrainConfig(str(tmp_path), steps=3).out == tmp_path
 
 
 def test_estimate_becomes_a_map_of_the_picture_size() -> None:

@@ -111,7 +111,9 @@ class RestoreRecipe:
     pictures is denoised at the *estimated* level, and the estimator learns from the outcome too:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
     know, and most others, whose level nobody does. Some are told too high a level, which people
-    try for a stronger effect and which must do no harm.
+    try for a stronger effect and which must do no harm. Of the camera's noise many are told too low
+    a level: that of real photographs is often softer than the made-up one, so estimates of it fall short,
+    and what looks like a camera's noise is to go all the same.
 
     With an ``elder`` the estimator learns the level of loud white noise, of what is stored as JPEG and of
     drawn pictures; of all else it is to say what that estimator says, also of photographs as they are.
@@ -127,11 +129,13 @@ class RestoreRecipe:
     estimated_other: float = 0.6  # and of the others
     loss_kind: str = "l1"
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
+    understated: float = 0.75  # share of the camera's told one too low, by down to `MOST_UNDERSTATED`
     elder: Network | None = None
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     quantile: float = MEDIAN
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
+    MOST_UNDERSTATED: ClassVar[float] = 0.5
     LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -149,6 +153,8 @@ class RestoreRecipe:
             anew &= ~untouched
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
+        low = (kinds == "camera") & (rng.random(n) < self.understated)
+        factor = np.where(low, rng.uniform(self.MOST_UNDERSTATED, 1, n), factor)
         quantile = np.where(camera & anew, self.quantile, MEDIAN)
         factor, quantile = factor.astype(np.float32), quantile.astype(np.float32)
         return degraded, target, sigma, estimated, factor, anew, quantile

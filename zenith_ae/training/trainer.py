@@ -81,6 +81,14 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
             raise ValueError("give either steps or minutes")
+        if (self.steps if self.steps is not None else self.minutes or 0) <= 0:
+            raise ValueError(f"steps or minutes must be positive, got {self.steps or self.minutes}")
+        for name, known in (("optimizer", ("muon", "adamw")), ("precision", ("auto", "bf16", "float32"))):
+            if (choice := getattr(self, name)) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {choice!r}")
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"ema must be in 0..1, got {self.ema}")
+        self.out = Path(self.out)
         if self.crop % 8:
             raise ValueError(f"crop must be a multiple of 8, got {self.crop}")
 
