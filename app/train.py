@@ -16,6 +16,8 @@ from .session import Number
 
 __all__ = ["evaluate", "train"]
 
+SEED = click.IntRange(0, 2**32 - 1)
+
 
 def _schedule(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every recipe has, gathered into a TrainConfig as ``config``."""
@@ -47,7 +49,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--workers", type=click.IntRange(0),
                      help="Processes that make batches [default: all CPUs but one for a GPU, else none]."),
         click.option("--threads", type=positive, help="CPU threads [default: all]."),
-        click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True),
+        click.option("--seed", type=SEED, default=0, show_default=True),
         click.option("--init", metavar="NAME|FILE", help="Weights to start from."),
         click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
     ]  # fmt: skip
@@ -440,9 +442,7 @@ def autoencode(
 )
 @click.option("--passes", type=click.Choice(["1", "2", "4", "8"]), default="1", show_default=True,
               help="Passes of a denoiser, as in `zenith-ae denoise`.")  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Seed of the noise."
-)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the noise.")
 @click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads [default: all].")
 @click.option("--pictures", is_flag=True, help="Print each picture's values too; JSON always has them.")

@@ -34,6 +34,7 @@ __all__ = [
     "tensor_like",
     "to_rgb",
     "unorient",
+    "without_torch",
 ]
 
 #: Weights of R, G and B in brightness, ITU-R BT.601, as in JPEG.
@@ -155,6 +156,11 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
 
 
+def without_torch(value: Any) -> Any:
+    """A torch tensor as a float32 array, of any device and dtype; all else as it is."""
+    return value.detach().float().cpu().numpy() if is_tensor(value) else value
+
+
 def tensor_like(array: NDArray, like: Any) -> Any:
     """An array as a torch tensor with the dtype and device of ``like``."""
     torch = sys.modules["torch"]
@@ -170,7 +176,7 @@ def _from_tensor(tensor: Any) -> Batch:
             f"a torch picture must be (N, C, H, W) or (C, H, W) with 1 to 4 channels, got {shape}"
         )
     whole = tensor if tensor.ndim == 4 else tensor[None]
-    pixels = whole.detach().float().cpu().permute(0, 2, 3, 1).contiguous().numpy()
+    pixels = np.ascontiguousarray(without_torch(whole).transpose(0, 2, 3, 1))
 
     def restore(new: NDArray) -> Any:
         result = tensor_like(new.transpose(0, 3, 1, 2), tensor)

@@ -223,8 +223,8 @@ def read_picture(
         return _read(io.BytesIO(source), name or "<bytes>", max_pixels, every)
     if read := getattr(source, "read", None):  # also of temporary files, which are no io.IOBase
         name = name or str(getattr(source, "name", None) or "<file>")
-        data = b"" if isinstance(source, io.TextIOBase) else read()
-        if isinstance(source, io.TextIOBase) or not isinstance(data, bytes):
+        data = None if isinstance(source, io.TextIOBase) else read()
+        if not isinstance(data, bytes):
             raise ImageError(f'{name}: is open as text; open it with mode "rb"')
         return _read(io.BytesIO(data), name, max_pixels, every)
     if not isinstance(source, (str, os.PathLike)):

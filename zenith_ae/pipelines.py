@@ -26,6 +26,7 @@ from .batches import (
     tensor_like,
     to_rgb,
     unorient,
+    without_torch,
 )
 from .engine import Engine, create
 from .errors import ConfigError, LatentError, WeightsError
@@ -248,7 +249,7 @@ class Autoencoder(_Pipeline):
         tensor = latents if is_tensor(latents) else None
         if tensor is not None and not tensor.is_floating_point():
             raise LatentError(f"latents must be floats, got {tensor.dtype}")
-        array = np.asarray(latents) if tensor is None else tensor.detach().float().cpu().numpy()
+        array = np.asarray(without_torch(latents))
         z = check_latents(array[None] if array.ndim == 3 else array, self.config.latent_channels)
         factor = self.config.factor
         try:
@@ -466,11 +467,9 @@ class Denoiser(_Pipeline):
         ]
         if strength == 0 or not todo:
             return out
+        cleaned = out
         if len(todo) < len(pixels):
-            some = pixels[todo]
-            level = np.broadcast_to(levels[todo], some.shape[:3])
-            out[todo] = self.clean(some, layout, level, tile=tile, passes=passes, **shares)
-            return out
+            pixels, cleaned, levels = pixels[todo], out[todo], levels[todo]
         n, height, width = pixels.shape[:3]
         step = max(1, _PIXELS_AT_ONCE // (height * width))
         for first in range(0, n, step):
@@ -490,7 +489,9 @@ class Denoiser(_Pipeline):
                         change[...] = change.mean(axis=2, keepdims=True)
                 if (luma, chroma, grain) != (1, 1, 0):
                     _blend(residual, luma, chroma, grain)
-                _add(out[part, ..., channels], residual, -strength if inverted else strength)
+                _add(cleaned[part, ..., channels], residual, -strength if inverted else strength)
+        if cleaned is not out:
+            out[todo] = cleaned
         return out
 
     def _residual(
@@ -531,8 +532,7 @@ class Denoiser(_Pipeline):
 def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """sigma as an array that broadcasts to (N, H, W), with N entries along the first axis."""
     try:
-        plain = sigma.detach().float().cpu().numpy() if is_tensor(sigma) else sigma  # type: ignore[union-attr]
-        levels = np.asarray(plain, np.float32)
+        levels = np.asarray(without_torch(sigma), np.float32)
     except TypeError:
         raise ValueError(f"sigma must be numbers, got {sigma!r:.60}") from None
     if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or levels.max() > 255:

@@ -45,7 +45,7 @@ FORMAT_VERSION = 1
 _DIFFUSERS_FILE = "diffusion_pytorch_model"
 #: How pipelines scale latents, and what they do where weights do not say.
 _LATENT_NUMBERS = {"scaling_factor": 1.0, "shift_factor": 0.0, "latent_magnitude": 3, "latent_shift": 0.5}
-_PARTS = ("encoder", "decoder")
+_PARTS = ModelConfig.PARTS["autoencoder"]
 # Numbers in a safetensors file, and how numpy calls them. Those of a BF16 are the upper half of a float32.
 _NUMBERS = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
@@ -104,8 +104,12 @@ class Weights:
 
     def part(self, part: str) -> dict[str, NDArray[np.float32]]:
         """The tensors of one part, named ``{layer index}.{parameter}`` as in its torch module."""
-        prefix = part + "."
-        return {k.removeprefix(prefix): t for k, t in self.tensors.items() if k.startswith(prefix)}
+        return _of_part(part, self.tensors)
+
+
+def _of_part(part: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    prefix = part + "."
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 def _check(config: ModelConfig, tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -397,8 +401,7 @@ def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike 
     files = taesd_files(path)
     stored = _stored(weights.config, weights.tensors, dtype)
     for part in weights.config.parts:
-        tensors = {name.removeprefix(f"{part}."): t for name, t in stored.items() if name.startswith(part)}
-        data = safetensors_bytes(tensors)
+        data = safetensors_bytes(_of_part(part, stored))
         with atomic_writer(files[part]) as file:
             file.write(data)
 

@@ -548,14 +548,10 @@ class ModelConfig:
                 )
         if not self.parts or (self.kind == "denoiser" and "denoiser" not in self.parts):
             raise ConfigError(f"{self.name}: has no part that a model of kind {self.kind} needs")
-        needed = {"denoiser": Fraction(1), "estimator": Fraction(1, 8)}
-        if self.kind == "autoencoder":
-            pixels = 1 / out_scale(self.parts["encoder"]) if "encoder" in self.parts else None
-            needed["decoder"] = out_scale(self.parts["decoder"]) if pixels is None else pixels
-            if needed["decoder"].denominator != 1:
-                raise ConfigError(
-                    f"{self.name}: a latent must stand for whole pixels, not {needed['decoder']}"
-                )
+        pixels = self._pixels_per_latent()
+        if pixels.denominator != 1:
+            raise ConfigError(f"{self.name}: a latent must stand for whole pixels, not {pixels}")
+        needed = {"decoder": pixels, "denoiser": Fraction(1), "estimator": Fraction(1, 8)}
         for part, scale in needed.items():
             if part in self.parts and (found := out_scale(self.parts[part])) != scale:
                 raise ConfigError(f"{self.name}.{part} makes {found} of its input's size, needs {scale}")
@@ -566,9 +562,12 @@ class ModelConfig:
     @cached_property
     def factor(self) -> int:
         """Pixels per latent along one axis (1 for a denoiser)."""
+        return int(self._pixels_per_latent())
+
+    def _pixels_per_latent(self) -> Fraction:
         if "encoder" in self.parts:
-            return int(1 / out_scale(self.parts["encoder"]))
-        return int(out_scale(self.parts["decoder"])) if "decoder" in self.parts else 1
+            return 1 / out_scale(self.parts["encoder"])
+        return out_scale(self.parts.get("decoder", ()))
 
     @cached_property
     def whole_tiles(self) -> dict[str, int]:

@@ -79,10 +79,11 @@ class TrainConfig:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        if (self.steps is None) == (self.minutes is None):
+        lengths = [length for length in (self.steps, self.minutes) if length is not None]
+        if len(lengths) != 1:
             raise ValueError("give either steps or minutes")
-        if (self.steps if self.steps is not None else self.minutes or 0) <= 0:
-            raise ValueError(f"steps or minutes must be positive, got {self.steps or self.minutes}")
+        if lengths[0] <= 0:
+            raise ValueError(f"steps or minutes must be positive, got {lengths[0]}")
         for name, known in (("optimizer", ("muon", "adamw")), ("precision", ("auto", "bf16", "float32"))):
             if (choice := getattr(self, name)) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {choice!r}")
@@ -97,9 +98,10 @@ def wants_bf16(config: TrainConfig) -> bool:
     """Whether a training computes in bf16. Emulated, a step takes fifteen times as long."""
     if config.precision != "auto":
         return config.precision == "bf16"
-    if config.device.startswith("cuda"):
+    kind = torch.device(config.device).type
+    if kind == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.device(config.device).type == "cpu" and fast_bf16()
+    return kind == "cpu" and fast_bf16()
 
 
 def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tensor:
