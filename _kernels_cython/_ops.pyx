@@ -413,10 +413,14 @@ def scale_shift(x, scale, shift, out, bint relu=False, isa=None):
 
 cdef int picture_format(array) except -1:
     formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
-    if not isinstance(array, np.ndarray) or array.dtype.name not in formats:
+    if not isinstance(array, np.ndarray) or array.dtype.name not in formats or not array.dtype.isnative:
         raise TypeError("a picture must be a numpy array of uint8, uint16 or float32")
     require(array.size > 0 and array.flags.c_contiguous, "a picture must be contiguous and not empty")
     return formats[array.dtype.name]
+
+
+cdef enum:
+    MAX_FACTOR = 64  # r * r channels are 2048 at most
 
 
 def load_picture(picture, plane, int r, out, isa=None):
@@ -429,7 +433,8 @@ def load_picture(picture, plane, int r, out, isa=None):
     cdef int format = picture_format(picture)
     rows, width, channels = picture.shape
     out_width, out_channels = out.shape
-    require(r > 0 and rows <= r and 0 < out_width, "need 1 to r rows and some output")
+    require(0 < r <= MAX_FACTOR and rows <= r and 0 < out_width, "need 1 to r rows and some output")
+    require(channels <= 2048, "picture has too many channels")
     require(r * r * (channels + extra) <= out_channels <= 2048, "out has too few or too many channels")
     cdef const void *picture_ptr = <const void *><size_t>picture.ctypes.data
     cdef const float *plane_ptr = floats(plane, (rows, width), "plane")
@@ -447,7 +452,8 @@ def store_picture(x, int r, picture, isa=None):
     cdef int format = picture_format(picture)
     rows, width, channels = picture.shape
     x_width, x_channels = x.shape
-    require(r > 0 and rows <= r and width <= x_width * r, "the picture is larger than x")
+    require(0 < r <= MAX_FACTOR and rows <= r, "need 1 to r rows")
+    require(channels <= 2048 and width <= x_width * <ptrdiff_t>r, "the picture is larger than x")
     require(r * r * channels <= x_channels <= 2048, "x has too few or too many channels")
     require(picture.flags.writeable, "picture is read-only")
     cdef const float *x_ptr = floats(x, (x_width, x_channels), "x")

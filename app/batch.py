@@ -13,6 +13,7 @@ import codecs
 import glob
 import json
 import os
+import re
 import sys
 import time
 import unicodedata
@@ -170,6 +171,34 @@ def _root(pattern: str) -> str:
     return folders
 
 
+def _matches(pattern: str) -> Iterator[str]:
+    """The paths of a pattern, of which ``**`` is any folders, also through links, but not in circles."""
+    stars = re.search(r"(?<![^/])\*\*(?:/+|$)", pattern)
+    if not stars:
+        yield from glob.iglob(pattern)
+        return
+    above, below = pattern[: stars.start()], pattern[stars.end() :]
+    for top in glob.iglob(above) if above else [""]:
+        for folder in _folders(top):
+            found = _matches(os.path.join(glob.escape(folder), below or "*"))
+            yield from found if below else (path for path in found if not os.path.isdir(path))
+
+
+def _folders(top: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """A folder and those below it whose names do not begin with a dot; ``above`` are those on the way."""
+    here = os.path.realpath(top)
+    if here in above:
+        return
+    yield top
+    try:
+        with os.scandir(top or os.curdir) as entries:
+            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    except OSError:  # as of any pattern, what cannot be looked into does not match
+        return
+    for name in names:
+        yield from _folders(os.path.join(top, name), (*above, here))
+
+
 def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, str, ZenithError | None]]:
     """(file, path below the folder that was given, error) of one argument."""
     if item == STDIO:
@@ -186,7 +215,7 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
             why = f"{item}: no files to work on in this folder; they end in {_listing(kind)}"
             yield item, "", EmptyFolderError(why)
     elif _is_pattern(item):
-        matches = sorted(glob.glob(item, recursive=True))
+        matches = sorted(set(_matches(item)))
         avoid = _output_folder(output)
         folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
         found = [f for m in folders for f in (_walk(m, kind, output) if os.path.isdir(m) else [(m, None)])]

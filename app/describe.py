@@ -110,12 +110,13 @@ def info(file: str, as_json: bool) -> int:
 
 def describe(file: str) -> dict[str, Any]:
     from zenith_ae.latents import latent_metadata
+    from zenith_ae.weights import SUFFIXES
 
     if os.path.isdir(file) or (not os.path.exists(file) and not os.path.splitext(file)[1]):
         return model_facts(file)
     if is_device(file):  # what a pipe holds can be read only once
         return picture_facts(file)
-    weights = file.lower().endswith((".safetensors", ".pth", ".pt"))
+    weights = file.lower().endswith(SUFFIXES)
     try:
         with open(file, "rb") as stream:
             head = stream.read(1 << 16)

@@ -28,7 +28,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from zenith_ae import __version__
-from zenith_ae.errors import ConfigError, ZenithError
+from zenith_ae.errors import ConfigError, MissingDependencyError, ZenithError
 
 from .session import denoised, encoding_notes
 from .tools import Limits
@@ -127,7 +127,7 @@ class _Worker:
             status = 503
             raise HTTPException(status, "the server ends", {"Connection": "close"}) from None
         except ZenithError as error:
-            status = 400
+            status = 501 if isinstance(error, MissingDependencyError) else 400
             raise HTTPException(status, " ".join(str(error).split())) from None
         except MemoryError:
             status = 507

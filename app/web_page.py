@@ -39,6 +39,9 @@ WORDS = {"L": "grey", "I;16": "grey", "I": "grey", "F": "grey", "LA": "grey and 
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 
 CSS = """
+input:is([type=range], [type=radio], [type=checkbox]):focus-visible {
+    outline: 3px solid var(--color-accent) !important; outline-offset: 2px;
+}
 .gradio-container { max-width: none !important; }
 .gradio-container .main.fillable { max-width: 1240px !important; padding: 16px 24px !important; }
 .gradio-container .html-container { padding: 0 !important; }

@@ -1,5 +1,6 @@
-/* Runs every kernel of one level on the same made-up numbers and prints a hash of what each writes, so
- * that levels can be compared across CPUs, where one of them is emulated: see test_levels.py. */
+/* Runs every kernel of one level, in float32 and in bf16 without tiles, on the same made-up numbers and
+ * prints a hash of what each writes, so that levels can be compared across CPUs, where one of them is
+ * emulated: see test_levels.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

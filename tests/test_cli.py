@@ -165,6 +165,20 @@ def test_patterns_mirror_the_tree_and_leave_out_results(here, dn, capsys):
     assert run(["denoise", "in/sub/b.denoised.png", "-o", "again.png", *dn]) == 0
 
 
+def test_patterns_follow_links_but_not_in_circles(here, dn):
+    picture("in/a.png")
+    picture("other/b.png")
+    picture("in/.hidden/c.png")
+    for link in ("in/up", "in/again", "in/sub"):
+        os.symlink("../other" if link == "in/sub" else ".", link)
+    os.symlink("../in", "other/back")
+    assert run(["denoise", "in/**/*.png", "-o", "out", *dn]) == 0
+    assert tree(here / "out") == ["a.denoised.png", "sub/b.denoised.png"]
+    os.chdir("in")
+    assert run(["denoise", "**", "-o", "../more", *dn]) == 0
+    assert tree(here / "more") == ["a.denoised.png", "sub/b.denoised.png"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

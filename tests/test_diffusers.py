@@ -229,7 +229,7 @@ def test_flux2_edits_a_picture_in_normalised_latents(nano) -> None:
     )  # fmt: skip
     seen: list[tuple[str, torch.Tensor]] = []
     run = vae._run
-    vae._run = lambda part, x: seen.append((part, x)) or run(part, x)
+    vae._run = lambda part, x, native: seen.append((part, x)) or run(part, x, native)
     pipe = diffusers.Flux2KleinPipeline(
         diffusers.FlowMatchEulerDiscreteScheduler(), vae, None, None, transformer, is_distilled=True
     )
@@ -266,9 +266,10 @@ def test_the_config_of_an_autoencoder_tiny_is_heeded(tmp_path) -> None:
     mine = AutoencoderZenith.load(tmp_path / "scaled")
     assert (mine.config.scaling_factor, mine.config.shift_factor) == (0.5, 0.1)
     assert mine.config.latent_magnitude == 2
-    diffusers.AutoencoderTiny(act_fn="silu").save_pretrained(tmp_path / "silu")
-    with pytest.raises(WeightsError, match="act_fn 'silu'"):
-        AutoencoderZenith.load(tmp_path / "silu")
+    for option, other in (("act_fn", "silu"), ("upsampling_scaling_factor", 4)):
+        diffusers.AutoencoderTiny(**{option: other}).save_pretrained(tmp_path / option)
+        with pytest.raises(WeightsError, match=f"{option} {other!r}"):
+            AutoencoderZenith.load(tmp_path / option)
     scaled.save_pretrained(tmp_path / "shards", max_shard_size="1MB")
     with pytest.raises(WeightsError, match="several files"):
         AutoencoderZenith.load(tmp_path / "shards")
@@ -327,6 +328,67 @@ def test_a_decoder_that_others_changed_is_called_through_torch(nano) -> None:
     torch.testing.assert_close(mine.decode(z).sample, plain, rtol=1e-4, atol=1e-4)
     whole = AutoencoderZenith.load(nano).decoder
     assert len(whole[1:3]) == 2
+
+
+def test_layers_that_others_changed_are_computed_with(folder) -> None:
+    """Paddings for textures without seams, other activations, parametrisations, an own ``forward``."""
+
+    def circular(decoder) -> None:
+        for m in decoder.modules():
+            if isinstance(m, torch.nn.Conv2d):
+                m.padding_mode = "circular"
+
+    def smooth(decoder) -> None:
+        at = next(i for i, m in enumerate(decoder) if isinstance(m, torch.nn.Conv2d))
+        decoder[at] = torch.nn.Sequential(decoder[at], torch.nn.SiLU())
+
+    def normalised(decoder) -> None:
+        at = next(i for i, m in enumerate(decoder) if isinstance(m, torch.nn.Conv2d))
+        conv = torch.nn.utils.parametrizations.weight_norm(decoder[at])
+        with torch.no_grad():
+            conv.parametrizations.weight.original0.mul_(1.5)
+
+    def own_forward(decoder) -> None:
+        conv = next(m for m in decoder.modules() if isinstance(m, torch.nn.Conv2d))
+        conv.forward = lambda x, forward=conv.forward: forward(x) + 1
+
+    z = torch.randn(1, 4, 4, 5, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        plain = AutoencoderZenith.load(folder).decode(z).sample
+    for change in (circular, smooth, normalised, own_forward):
+        model = AutoencoderZenith.load(folder)
+        change(model.decoder)
+        with torch.no_grad():
+            changed = model.decode(z).sample
+        learning = model.decode(z.clone().requires_grad_()).sample  # which torch computes
+        torch.testing.assert_close(changed, learning.detach(), rtol=1e-4, atol=1e-4)
+        assert (changed - plain).abs().max() > 1e-3, change.__name__
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_what_torch_records_or_transforms_depends_on_the_input(nano) -> None:
+    model = AutoencoderZenith.load(nano)
+    z, way = torch.randn(2, 1, 32, 4, 5, generator=torch.Generator().manual_seed(3))
+
+    def decode(z):
+        return model.decode(z).sample
+
+    with torch.no_grad():
+        traced = torch.jit.trace(decode, z, check_trace=False)
+        torch.testing.assert_close(traced(way), decode(way), rtol=1e-4, atol=1e-4)
+    step = 1e-2 * way
+    difference = (decode(z + step) - decode(z - step)) / 2
+    slope = torch.func.jvp(decode, (z,), (step,))[1]
+    assert (slope - difference).norm() < 0.1 * slope.norm()  # differences meet kinks
+    with torch.autograd.forward_ad.dual_level():
+        dual = decode(torch.autograd.forward_ad.make_dual(z, step))
+        assert torch.allclose(torch.autograd.forward_ad.unpack_dual(dual).tangent, slope, atol=1e-6)
+    both = torch.func.vmap(decode)(torch.stack([z, way]))
+    torch.testing.assert_close(both, torch.stack([decode(z), decode(way)]), rtol=1e-4, atol=1e-4)
+    along = torch.func.grad(lambda z: (decode(z) ** 2).sum())(z)
+    z.requires_grad_()
+    (decode(z) ** 2).sum().backward()
+    torch.testing.assert_close(along, z.grad, rtol=1e-3, atol=1e-3)
 
 
 def test_gradients_are_those_of_checkpointing_too(nano) -> None:

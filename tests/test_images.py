@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, PngImagePlugin, features
+from PIL import Image, ImageCms, PngImagePlugin, TiffImagePlugin, features
 
 from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ImageError, OutputError
@@ -1202,3 +1202,16 @@ def test_floats_that_will_be_clipped_are_told_of(tmp_path):
     assert "above 1" in read_picture(tmp_path / "a.tif").notes[0]
     Image.fromarray(bright / 2).save(tmp_path / "b.tif")
     assert not read_picture(tmp_path / "b.tif").notes
+
+
+@pytest.mark.parametrize("lowest", [0, -5])
+def test_signed_bytes_are_refused_where_they_are_negative(lowest: int, tmp_path) -> None:
+    values = np.arange(lowest, lowest + 120, dtype=np.int8).reshape(10, 12)
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[339] = 2  # SampleFormat: signed
+    Image.fromarray(values.view(np.uint8)).save(tmp_path / "a.tif", tiffinfo=tags)
+    if lowest < 0:
+        with pytest.raises(ImageError, match="signed bytes"):
+            read_picture(tmp_path / "a.tif")
+    else:
+        assert np.array_equal(read_picture(tmp_path / "a.tif").pixels[..., 0], values)

@@ -97,6 +97,7 @@ def test_layers_that_do_not_fit_are_named(layers: spec.Layers, message: str) -> 
         lambda: ZenithBlock(8, 8, eyes=False),
         lambda: zoo.build("nothing"),
         lambda: zoo.build("taesd", 0),
+        lambda: zoo.build("taesd", "4"),
         lambda: ModelConfig("x", "autoencoder", {"encoder": (Linear(3, 5),)}, 4),
         lambda: ModelConfig("x", "painter", {}),
         *(lambda kind=kind: ModelConfig("x", kind, {}) for kind in ModelConfig.PARTS),

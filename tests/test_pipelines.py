@@ -630,9 +630,33 @@ def test_tensors_in_give_tensors_out(ae, dn):
     assert dn.estimate_sigma(x[0]).shape == (17, 9)
 
 
+def test_bytes_in_tensors_are_what_they_are_in_arrays(ae, dn):
+    torch = pytest.importorskip("torch")
+    array = noise((2, 17, 9, 3), np.uint8)
+    x = torch.from_numpy(array).permute(0, 3, 1, 2)
+    clean = dn(x, sigma=25.5)
+    assert clean.dtype == torch.uint8
+    assert np.array_equal(clean.permute(0, 2, 3, 1), dn(array, sigma=25.5))
+    z = ae.encode(x[0])
+    assert z.dtype == torch.float32
+    assert np.array_equal(z, ae.encode(array[:1]))
+    assert torch.equal(ae.roundtrip(x), x)
+
+
+@pytest.mark.parametrize("options", [{"strength": 0}, {"sigma": 0}, {"sigma": 25.5}])
+def test_doubles_that_do_not_change_keep_their_last_digit(dn, options):
+    array = np.random.default_rng(1).random((9, 7, 4))
+    clean = dn(array, **options)
+    same = slice(3 if options.get("sigma") else 0, 4)  # alpha alone, or all
+    assert np.array_equal(clean[..., same], array[..., same])
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(array).permute(2, 0, 1)
+    assert torch.equal(dn(x, **options).permute(1, 2, 0)[..., same], x.permute(1, 2, 0)[..., same])
+
+
 def test_unusable_tensors_are_image_errors(ae):
     torch = pytest.importorskip("torch")
-    for bad in (torch.zeros(2, 5, 8, 8), torch.zeros(8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8)):
+    for bad in (torch.zeros(2, 5, 8, 8), torch.zeros(8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.int64)):
         with pytest.raises(ImageError, match="torch picture"):
             ae.encode(bad)
 

@@ -26,6 +26,7 @@ from fastapi.testclient import TestClient
 
 import zenith_ae
 from zenith_ae.app.server import Limits, create_app
+from zenith_ae.errors import MissingDependencyError
 from zenith_ae.latents import encode_latents, parse_latents
 from zenith_ae.pipelines import Denoiser
 
@@ -262,6 +263,16 @@ def test_too_many_and_too_slow_requests_are_turned_away(monkeypatch):
         while client.get("/health").json()["in_progress"] and time.monotonic() < deadline:
             time.sleep(0.01)
         assert client.post("/denoise?sigma=5", content=body).status_code == 200
+
+
+def test_what_the_server_lacks_is_no_fault_of_the_request(client, monkeypatch):
+    def lacks(*_: object, **__: object) -> None:
+        raise MissingDependencyError("this needs rawpy: pip install 'zenith-ae[raw]'")
+
+    monkeypatch.setattr(Denoiser, "clean", lacks)
+    answer = client.post("/denoise", content=png(noisy()))
+    assert answer.status_code == 501
+    assert "rawpy" in answer.json()["detail"]
 
 
 def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from zenith_ae import weights as weights_module
 from zenith_ae.errors import OutputError, WeightsError
@@ -235,6 +235,18 @@ def test_every_defect_is_one_clear_line(damage, message: str, nano, tmp_path: Pa
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, bool])
+def test_quantised_weights_without_their_scales_are_refused(dtype, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    file, tensors = vanilla(tmp_path, "joint")
+    whole = {name: np.sign(tensor).astype(dtype) for name, tensor in tensors.items()}
+    save_file(whole, file)
+    torch.save({name: torch.from_numpy(tensor) for name, tensor in whole.items()}, file.with_suffix(".pth"))
+    for path in (file, file.with_suffix(".pth")):
+        with pytest.raises(WeightsError, match=f"holds {np.dtype(dtype)}, not floats"):
+            load_weights(path)
+
+
 def test_a_folder_does_not_hide_a_shipped_model_of_its_name(nano, tmp_path: Path, monkeypatch) -> None:
     config, tensors = nano
     save_weights(tmp_path / "w.safetensors", config, tensors)
@@ -257,6 +269,18 @@ def test_a_folder_of_one_model_is_that_model(nano, tmp_path: Path) -> None:
     save_weights(tmp_path / "w.safetensors", config, tensors)
     with pytest.raises(WeightsError, match="several models, name one: some and 1 more"):
         load_weights(tmp_path)
+
+
+def test_files_of_torch_in_a_folder_are_read_where_there_is_no_safetensors_file(nano, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    file, tensors = vanilla(tmp_path, "pair")
+    for half in (file, tmp_path / "some_encoder.safetensors"):
+        torch.save({k: torch.from_numpy(t) for k, t in load_file(half).items()}, half.with_suffix(".pth"))
+        half.unlink()
+    assert np.array_equal(load_weights(tmp_path).tensors["encoder.0.weight"], tensors["encoder.0.weight"])
+    config, tensors = nano
+    save_weights(tmp_path / "w.safetensors", config, tensors)
+    assert load_weights(tmp_path).config == config
 
 
 def test_what_scales_latents_survives_the_layout_of_diffusers(tmp_path: Path) -> None:

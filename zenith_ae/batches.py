@@ -168,17 +168,21 @@ def tensor_like(array: NDArray, like: Any) -> Any:
 
 
 def _from_tensor(tensor: Any) -> Batch:
-    if not tensor.is_floating_point():
-        raise ImageError(f"a torch picture must be a float tensor in [0, 1], got {tensor.dtype}")
+    integer = str(tensor.dtype) == "torch.uint8"
+    if not (integer or tensor.is_floating_point()):
+        raise ImageError(f"a torch picture must be uint8 or float in [0, 1], got {tensor.dtype}")
     if tensor.ndim not in (3, 4) or tensor.shape[-3] not in _LAYOUTS:
         shape = tuple(tensor.shape)
         raise ImageError(
             f"a torch picture must be (N, C, H, W) or (C, H, W) with 1 to 4 channels, got {shape}"
         )
     whole = tensor if tensor.ndim == 4 else tensor[None]
-    pixels = np.ascontiguousarray(without_torch(whole).transpose(0, 2, 3, 1))
+    values = whole.detach().cpu().numpy() if integer else without_torch(whole)
+    pixels = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
 
     def restore(new: NDArray) -> Any:
+        if str(tensor.dtype) == "torch.float64":
+            new = _where_changed(new, pixels, whole.detach().cpu().numpy().transpose(0, 2, 3, 1))
         result = tensor_like(new.transpose(0, 3, 1, 2), tensor)
         return result if tensor.ndim == 4 else result[0]
 
@@ -202,11 +206,18 @@ def _from_array(array: NDArray) -> Batch:
         raise ImageError(
             f"an array must be uint8, uint16 or float in [0, 1], got {array.dtype}; convert it first"
         )
-    return Batch(
-        _check(np.ascontiguousarray(pixels)),
-        _LAYOUTS[whole.shape[3]],
-        lambda new: new.reshape(array.shape).astype(array.dtype, copy=False),
-    )
+
+    def restore(new: NDArray) -> NDArray:
+        if array.dtype.kind == "f" and array.dtype.itemsize > 4:
+            new = _where_changed(new, pixels, whole)
+        return new.reshape(array.shape).astype(array.dtype, copy=False)
+
+    return Batch(_check(np.ascontiguousarray(pixels)), _LAYOUTS[whole.shape[3]], restore)
+
+
+def _where_changed(new: NDArray, pixels: NDArray, exact: NDArray) -> NDArray:
+    """The new float32 pixels, but what came in, to its last digit, where they are the same as it was."""
+    return np.where(new == pixels, exact, new)
 
 
 def _check(pixels: NDArray) -> NDArray:

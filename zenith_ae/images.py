@@ -320,7 +320,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                     picture = Picture(pixels, layout, layout, format, metadata, notes)
                 else:
                     picture = from_pil(frame, metadata, format, lost + notes, name)
-                    picture = _as_tiff_means(picture, image) if format == "TIFF" else picture
+                    picture = _as_tiff_means(picture, image, name) if format == "TIFF" else picture
                 pictures.append(_less(picture, tags))
             if format != "TIFF":
                 pictures = [*alike(pictures)]
@@ -343,9 +343,12 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         ) from None
 
 
-def _as_tiff_means(picture: Picture, image: Image.Image) -> Picture:
-    """What Pillow leaves to do of a TIFF: 0 may stand for white, and 12 bits are not 16."""
+def _as_tiff_means(picture: Picture, image: Image.Image, name: str) -> Picture:
+    """What Pillow leaves to do of a TIFF: 0 may stand for white, 12 bits are not 16, bytes may have signs."""
     tags = getattr(image, "tag_v2", {})
+    signed = 2 in np.atleast_1d(tags.get(_SAMPLE_FORMAT, 1)) and picture.pixels.dtype == np.uint8
+    if signed and picture.pixels.max() > 127:
+        raise ImageError(f"{name}: has values below 0 (signed bytes); scale them to 0..255")
     if tags.get(_PHOTOMETRIC) == 0 and (image.mode.startswith("I") or image.mode == "F"):  # others it inverts
         peak = 1 if picture.pixels.dtype == np.float32 else np.iinfo(picture.pixels.dtype).max
         picture = picture.with_pixels(peak - picture.pixels)
@@ -448,7 +451,8 @@ def _scale_key(image: Image.Image, head: bytes) -> None:
         image.info["transparency"] = key * 255 // peak if key <= peak else key
 
 
-_BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 277, 322, 323  # tags of a TIFF
+# Tags of a TIFF.
+_BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT, _SAMPLE_FORMAT = 258, 262, 277, 322, 323, 339
 _SRGB = b"\1\x0d"  # as cICP says it
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.

@@ -184,7 +184,7 @@ class Autoencoder(_Pipeline):
         ----------
         image : a path, a Pillow image, a `Picture` as `zenith_ae.read_picture` gives it, an array
             (H, W), (H, W, C) or (N, H, W, C) of uint8, uint16 or floats in [0, 1], or a torch tensor
-            (N, C, H, W) or (C, H, W) in [0, 1]. Grey becomes RGB; alpha is not encoded.
+            (N, C, H, W) or (C, H, W) of uint8 or floats in [0, 1]. Grey becomes RGB; alpha is not encoded.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
 
         Returns
@@ -205,7 +205,9 @@ class Autoencoder(_Pipeline):
         rgb = self._continued(to_rgb(batch.pixels, batch.layout), "encoder")
         z = self.engine.run("encoder", rgb, tile=tile)[:, :height, :width]
         z = np.ascontiguousarray(z.transpose(0, 3, 1, 2))
-        return tensor_like(z, image) if is_tensor(image) else z
+        if not is_tensor(image):
+            return z
+        return tensor_like(z, image if image.is_floating_point() else image.float())
 
     def decode(
         self,

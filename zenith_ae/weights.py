@@ -35,7 +35,7 @@ from .models import zoo
 from .models.spec import ModelConfig, cached_property
 
 __all__ = [
-    "FORMAT", "FORMAT_VERSION", "Weights", "available_weights", "latent_numbers", "load_weights",
+    "FORMAT", "FORMAT_VERSION", "SUFFIXES", "Weights", "available_weights", "latent_numbers", "load_weights",
     "save_diffusers", "save_taesd", "save_weights", "taesd_files",
 ]  # fmt: skip
 
@@ -52,7 +52,11 @@ _NUMBERS = {
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
 }  # fmt: skip
-_PICKLES = (".pth", ".pt")
+_PICKLES = (".pth", ".pt", ".bin")  # of torch; the last is what older diffusers wrote
+SUFFIXES = (".safetensors", *_PICKLES)
+
+# What an `AutoencoderTiny` may have otherwise, and its tensors do not tell.
+_ONLY = {"act_fn": "relu", "upsample_fn": "nearest", "upsampling_scaling_factor": 2}
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -72,7 +76,7 @@ class Weights:
     Raises
     ------
     WeightsError
-        If a tensor is missing, unknown, of the wrong shape or not finite.
+        If a tensor is missing, unknown, of the wrong shape or dtype, or not finite.
     """
 
     config: ModelConfig
@@ -80,6 +84,9 @@ class Weights:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, tensor in self.tensors.items():
+            if (dtype := np.asarray(tensor).dtype).kind != "f":  # quantised, by scales that are not here
+                raise WeightsError(f"{self.config.name}: tensor {name} holds {dtype}, not floats")
         tensors = {name: np.ascontiguousarray(t, np.float32) for name, t in self.tensors.items()}
         _check(self.config, tensors)
         object.__setattr__(self, "tensors", tensors)
@@ -188,16 +195,24 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
         raise WeightsError(f"{path}: {error}") from None
 
 
+def _weight_files(folder: Path, start: str = "") -> list[Path]:
+    """The files of weights whose names begin so: those of torch only where there is no safetensors file."""
+    files = sorted(folder.glob(f"{start}*"))
+    return [file for file in files if file.suffix == ".safetensors"] or [
+        file for file in files if file.suffix in _PICKLES
+    ]
+
+
 def _load_folder(folder: Path) -> Weights:
     # Beside a variant (.fp16) the plain file comes first, as in diffusers.
-    there = folder.glob(f"{_DIFFUSERS_FILE}*.safetensors")
+    there = _weight_files(folder, _DIFFUSERS_FILE)
     files = sorted(there, key=lambda file: (file.stem != _DIFFUSERS_FILE, file.name))
     if any(folder.glob(f"{_DIFFUSERS_FILE}*.safetensors.index.json")) and not (
         files and files[0].stem == _DIFFUSERS_FILE
     ):
         raise WeightsError("the weights are in several files (shards); save them in one")
     if not files:
-        others = sorted(folder.glob("*.safetensors"))
+        others = _weight_files(folder)
         models = {re.sub(rf"_({'|'.join(_PARTS)})$", "", file.stem) for file in others}
         if len(models) == 1:  # of another layout: one file, or an encoder beside its decoder
             return _load_file(others[0])
@@ -208,7 +223,7 @@ def _load_folder(folder: Path) -> Weights:
     with contextlib.suppress(FileNotFoundError):
         try:
             config = json.loads((folder / "config.json").read_text("utf-8"))
-            for option, known in (("act_fn", "relu"), ("upsample_fn", "nearest")):
+            for option, known in _ONLY.items():
                 if (found := config.get(option, known)) != known:
                     raise WeightsError(f"config.json says {option} {found!r}; only {known!r} is known")
             kept = (*_LATENT_NUMBERS, "space")
@@ -287,7 +302,11 @@ def _read_pickle(path: Path) -> Tensors:
         ) from None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        return {str(key): value.detach().float().numpy() for key, value in state.items()}
+        half = torch.bfloat16  # which numpy lacks
+        return {
+            str(key): (value.detach().float() if value.dtype == half else value.detach()).numpy()
+            for key, value in state.items()
+        }
     except Exception:  # torch raises a dozen unrelated types, and advises what is not safe
         raise WeightsError(f"damaged, or not a {path.suffix} file of named tensors alone") from None
 

@@ -1,10 +1,12 @@
 /* The thread pool, see threads.h. Waiting is a spin of at most SPIN_SECONDS, since steps of a plan follow
- * each other within microseconds and to wake a sleeper takes tens of them, and then a sleep, since
- * another process may need the CPU more. */
+ * each other within microseconds and to wake a sleeper takes tens of them, and then a sleep. A spin
+ * offers the CPU every microsecond: where another process has the other CPUs, the thread that is waited
+ * for stands in the queue of this very one. */
 #define _POSIX_C_SOURCE 200809L
 #include "threads.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -12,7 +14,7 @@
 #include <time.h>
 
 #define SPIN_SECONDS 200e-6
-#define LOOKS 64 /* between two looks at the clock */
+#define LOOKS 64 /* between two looks at the clock and at who else wants the CPU */
 
 /* A number that only grows, and a way to wait for it to change. */
 typedef struct gate {
@@ -102,19 +104,22 @@ static void gate_advance(gate *g)
     pthread_mutex_unlock(&g->mutex);
 }
 
-/* Wait until the value is not `old`. */
-static void gate_wait(gate *g, unsigned old)
+/* Wait until the value is not `old`, asleep from the beginning where it is not soon to be expected. */
+static void gate_wait(gate *g, unsigned old, int soon)
 {
     if (gate_value(g) != old)
         return;
-    const double end = zn_now() + SPIN_SECONDS;
-    do {
-        for (int i = 0; i < LOOKS; i++) {
-            if (gate_value(g) != old)
-                return;
-            pause_cpu();
-        }
-    } while (zn_now() < end);
+    if (soon) {
+        const double end = zn_now() + SPIN_SECONDS;
+        do {
+            for (int i = 0; i < LOOKS; i++) {
+                if (gate_value(g) != old)
+                    return;
+                pause_cpu();
+            }
+            sched_yield();
+        } while (zn_now() < end);
+    }
     pthread_mutex_lock(&g->mutex);
     while (gate_value(g) == old)
         pthread_cond_wait(&g->changed, &g->mutex);
@@ -125,15 +130,16 @@ static void *work(void *argument)
 {
     const int thread = (int)(intptr_t)argument;
     unsigned seen = pool.birth;
-    for (;;) {
+    for (int member = 1;;) {
         /* A job ends only when all its members have ended, so none of them misses one; the
          * others may skip jobs, and look under the mutex since the next one may be coming. */
-        gate_wait(&pool.start, seen);
+        gate_wait(&pool.start, seen, member);
         pthread_mutex_lock(&pool.start.mutex);
         seen = gate_value(&pool.start);
         const int threads = pool.team.threads;
         pthread_mutex_unlock(&pool.start.mutex);
-        if (thread >= threads)
+        member = thread < threads;
+        if (!member)
             continue;
         set_float_mode(pool.float_mode);
         pool.task(pool.context, &pool.team, thread, threads);
@@ -211,7 +217,7 @@ int zn_team_run(int threads, zn_task *task, void *context)
 
     task(context, &pool.team, 0, threads);
     if (threads > 1)
-        gate_wait(&pool.done, before);
+        gate_wait(&pool.done, before, 1);
     atomic_flag_clear_explicit(&pool.busy, memory_order_release);
     return threads;
 }
@@ -242,6 +248,6 @@ void zn_team_barrier_timed(zn_team *team, double *time)
         atomic_store_explicit(&team->arrived, 0, memory_order_relaxed);
         gate_advance(&team->barrier);
     } else {
-        gate_wait(&team->barrier, before);
+        gate_wait(&team->barrier, before, 1);
     }
 }

@@ -48,7 +48,8 @@ def create(
     MissingDependencyError
         If the device needs torch and it is not installed.
     """
-    device, dtype = str(device), str(dtype).removeprefix("torch.").replace("bfloat16", "bf16")
+    device = str(device).replace("cpu:0", "cpu")
+    dtype = str(dtype).removeprefix("torch.").replace("bfloat16", "bf16")
     on_torch = re.fullmatch(r"torch|mps|cuda(:\d+)?", device)
     if not on_torch and device not in ("auto", "cpu"):
         raise ConfigError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")

@@ -4,7 +4,8 @@ Sizes
 -----
 A picture may have any size from 1 x 1. It is padded at the bottom and right, by repeating its
 last row and column, to the smallest size at which every resolution of the network is whole
-(`geometry.multiple`: 8 for all encoders and denoisers of the zoo, 1 for decoders). It is not
+(`geometry.multiple`: 8 for the zoo's encoders and denoisers, but 4 for conv-baseline and 32 for
+estimators of noise, 1 for decoders). It is not
 padded to spectral tiles: a tile that sticks out is filled with zeros, inside the network, as the
 ZenithBlock says (`zenith_ae.pipelines` therefore hands over whole ones). The result is cropped to
 ceil(H * scale) x ceil(W * scale).

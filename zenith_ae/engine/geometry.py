@@ -190,6 +190,9 @@ def tile_side(stage: Stage, pixels: int, density: Fraction) -> int:
     return -(-ceil(pixels / density) // align) * align
 
 
+_TRIES = 100  # tile sizes of which the memory is asked
+
+
 def choose_tiles(
     stage: Stage,
     padded: tuple[int, int],
@@ -200,7 +203,7 @@ def choose_tiles(
     """The tile size with the least total work whose working memory is within ``budget`` bytes.
 
     ``working_bytes(height, width)`` is the memory that an input of that size takes. Where even the
-    smallest tile takes more, the smallest tile is the answer.
+    smallest tile takes more, or many others that should not, the smallest tile is the answer.
     """
     if working_bytes(*padded) <= budget:
         return padded
@@ -219,9 +222,13 @@ def choose_tiles(
     heights, widths = candidates(padded[0]), candidates(padded[1])
     per_pixel = working_bytes(*padded) / (padded[0] * padded[1])
     fitting = [
-        (rows * columns, (height, width))
+        (rows * columns, (height, width), (tallest, widest))
         for height, tallest, rows in heights
         for width, widest, columns in widths
         if tallest * widest * per_pixel <= budget
     ]
-    return min(fitting)[1] if fitting else (heights[-1][0], widths[-1][0])
+    # Memory is about proportional to area: each thread also has rows of its own, whatever the height.
+    for _, side, largest in sorted(fitting)[:_TRIES]:
+        if working_bytes(*largest) <= budget:
+            return side
+    return heights[-1][0], widths[-1][0]

@@ -96,7 +96,7 @@ class TorchEngine(Engine):
                 columns.skip : columns.skip + columns.stop - columns.start,
             ]
             if target.dtype.name in _SCALE:
-                y = (y.clamp(0, 1) * _SCALE[target.dtype.name]).round()
+                y = (y.nan_to_num(0).clamp(0, 1) * _SCALE[target.dtype.name]).round()
             target[...] = y.cpu().numpy().astype(target.dtype)
 
     def _network(self, stage: Stage) -> Network:

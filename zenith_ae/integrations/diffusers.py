@@ -18,23 +18,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 from ..engine import Engine, create
 from ..engine.geometry import multiple
 from ..errors import ConfigError, MissingDependencyError
-from ..models.modules import Network, build_module
 from ..models.spec import ModelConfig
 from ..weights import Weights, latent_numbers, load_weights
 
 try:
+    import torch
+    import torch.nn.functional as F
     from diffusers import AutoencoderTiny, ConfigMixin, ModelMixin
     from diffusers.configuration_utils import register_to_config
     from diffusers.models.autoencoders.autoencoder_tiny import AutoencoderTinyOutput
     from diffusers.models.autoencoders.vae import AutoencoderMixin, DecoderOutput
     from diffusers.utils.accelerate_utils import apply_forward_hook
+    from torch import Tensor, nn
+
+    from ..models.modules import build_module
+    from ..models.wht import is_plain
 except ImportError:
     raise MissingDependencyError(
         "AutoencoderZenith needs diffusers 0.36 or newer: pip install 'zenith-ae[diffusers]'"
@@ -42,6 +43,7 @@ except ImportError:
 
 __all__ = ["AutoencoderZenith"]
 
+_WITHOUT_EFFECT = ("training", "gradient_checkpointing")  # on what a module computes
 TILE = 512  # pixels, the side of a tile with `enable_tiling`
 # What an `AutoencoderTiny`'s config may say of its latents, and where a model is downloaded from.
 _HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
@@ -119,6 +121,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         self.definition = ModelConfig.from_json(model)
         for part, layers in self.definition.parts.items():
             self.add_module(part, build_module(layers, self.definition.in_channels(part)))
+        self._made = {part: _structure(self.get_submodule(part)) for part in self.definition.parts}
         self.bn = nn.BatchNorm2d(4 * latent_channels, eps=batch_norm_eps, affine=False)
         if self.bn.running_var is not None:
             self.bn.running_var.fill_(1 - batch_norm_eps)
@@ -186,8 +189,9 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     @apply_forward_hook
     def encode(self, x: Tensor, return_dict: bool = True) -> Encoded | tuple[Tensor]:
         """Latents (N, C, H / 8, W / 8) of pictures (N, 3, H, W) in [-1, 1]."""
-        exact = x.float() if self._is_native("encoder", x) else x  # the engine takes float32 anyway
-        latents = self._run("encoder", exact / 2 + 0.5).to(x.dtype)
+        native = self._is_native("encoder", x)
+        exact = x.float() if native else x  # the engine takes float32 anyway
+        latents = self._run("encoder", exact / 2 + 0.5, native).to(x.dtype)
         return Encoded(latents=latents) if return_dict else (latents,)
 
     @apply_forward_hook
@@ -195,8 +199,9 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         self, x: Tensor, generator: torch.Generator | None = None, return_dict: bool = True
     ) -> DecoderOutput | tuple[Tensor]:
         """Pictures (N, 3, 8 h, 8 w), about [-1, 1], of latents (N, C, h, w)."""
-        exact = x.float() if self._is_native("decoder", x) else x
-        sample = (self._run("decoder", exact) * 2 - 1).to(x.dtype)
+        native = self._is_native("decoder", x)
+        exact = x.float() if native else x
+        sample = (self._run("decoder", exact, native) * 2 - 1).to(x.dtype)
         return DecoderOutput(sample=sample) if return_dict else (sample,)
 
     def forward(self, sample: Tensor, return_dict: bool = True) -> DecoderOutput | tuple[Tensor]:
@@ -219,7 +224,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     def _is_native(self, part: str, x: Tensor) -> bool:
         """Whether the native engine computes: on the CPU, without gradients, for the module as we made it.
 
-        Others put hooks on it, which torch calls, compile it, or keep its parameters elsewhere.
+        Others put hooks on it, which torch calls, or other layers into it, as for textures without seams,
+        compile it, or keep its parameters elsewhere.
         """
         if part not in self.definition.parts:
             raise ConfigError(f"{self.definition.name} has no {part}; load a model that has one")
@@ -229,16 +235,16 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
                 f"{part}: this takes floats (N, {channels}, H, W), got {x.dtype} {tuple(x.shape)}"
             )
         module = self.get_submodule(part)
-        if x.device.type != "cpu" or torch.compiler.is_compiling() or not isinstance(module, Network):
+        if x.device.type != "cpu" or not is_plain(x) or _structure(module) != self._made[part]:
             return False
-        if any(m._forward_hooks or m._forward_pre_hooks or hasattr(m, "_hf_hook") for m in module.modules()):
+        if any(m._forward_hooks or m._forward_pre_hooks for m in module.modules()):
             return False
         parameters = list(module.parameters())
         learning = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in parameters))
         return not learning and all(p.device.type == "cpu" for p in parameters)
 
-    def _run(self, part: str, x: Tensor) -> Tensor:
-        run = self._cpu if self._is_native(part, x) else self._torch
+    def _run(self, part: str, x: Tensor, native: bool) -> Tensor:
+        run = self._cpu if native else self._torch
         factor = self.definition.factor
         height, width = (n * factor if part == "decoder" else -(-n // factor) for n in x.shape[2:])
         x = _mirrored(x, self.definition.whole_tiles[part])
@@ -274,6 +280,14 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_native": {}}  # an engine is no data
+
+
+def _structure(module: nn.Module) -> list[tuple[str, type, dict[str, Any]]]:
+    """What a module computes with beside parameters: layers, their settings and any ``forward`` of one."""
+    return [
+        (name, type(m), {k: v for k, v in vars(m).items() if k[0] != "_" and k not in _WITHOUT_EFFECT})
+        for name, m in module.named_modules()
+    ]
 
 
 @cache

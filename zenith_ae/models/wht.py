@@ -16,9 +16,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
-__all__ = ["hadamard", "native_available", "shrink", "wht_mix", "wht_mix_reference", "wht_mix_separable"]
+__all__ = [
+    "hadamard", "is_plain", "native_available", "shrink", "wht_mix", "wht_mix_reference", "wht_mix_separable",
+]  # fmt: skip
 
 
 def hadamard(n: int, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -107,6 +110,18 @@ def native_available() -> bool:
     return _native() is not None
 
 
+def is_plain(x: Tensor) -> bool:
+    """Whether x is numbers alone, for other code than torch's to read.
+
+    It is not while torch.compile or torch.jit.trace records, in the transforms of torch.func (vmap, grad,
+    jvp), nor with a tangent of forward-mode differentiation.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    transformed = torch._C._functorch.is_functorch_wrapped_tensor(x)
+    return not transformed and forward_ad.unpack_dual(x).tangent is None
+
+
 def _batch_slices(n: int) -> list[slice]:
     """Contiguous parts of a batch, one a torch thread."""
     parts = max(1, min(n, torch.get_num_threads()))
@@ -161,11 +176,10 @@ class _WhtMix(torch.autograd.Function):
 def wht_mix(x: Tensor, gate: Tensor, threshold: Tensor) -> Tensor:
     """`wht_mix_reference`, through the native operator where x is on the CPU and it fits.
 
-    torch.compile and tracing get the reference, of which they can make one graph; so do doubles, which
-    the operator would compute as single floats.
+    What is not plain gets the reference, of which torch can make one graph and any derivative; so do
+    doubles, which the operator would compute as single floats.
     """
-    graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
     fits = x.device.type == "cpu" and x.shape[1] % 16 == 0 and x.numel() and x.dtype != torch.float64
-    if fits and not graph and native_available():
+    if fits and all(map(is_plain, (x, gate, threshold))) and native_available():
         return _WhtMix.apply(x, gate, threshold)
     return wht_mix_reference(x, gate, threshold)

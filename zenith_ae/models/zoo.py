@@ -274,12 +274,12 @@ def build(architecture: str, latent_channels: int | None = None, name: str | Non
     Raises
     ------
     ConfigError
-        If there is no such architecture or the number of channels is not positive.
+        If there is no such architecture or the number of channels is no positive whole number.
     """
     if architecture not in ARCHITECTURES:
         raise ConfigError(f"no architecture {architecture!r}; there are {', '.join(ARCHITECTURES)}")
     make, default = ARCHITECTURES[architecture]
     z = default if latent_channels is None else latent_channels
-    if default and z < 1:
-        raise ConfigError(f"latent_channels must be positive, got {z}")
+    if default and (not isinstance(z, int) or z < 1):
+        raise ConfigError(f"latent_channels must be a positive whole number, got {z!r}")
     return make(name or architecture, z)

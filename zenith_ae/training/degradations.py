@@ -295,6 +295,34 @@ def camera(
     return _against(degraded, clean)
 
 
+def flat_area(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Where a photograph could be one plain colour without noise: a boolean (H, W).
+
+    A frame or bars around it, what is outside of an ellipse, as transparent surroundings are, or its
+    brightest or darkest parts, as a sensor that is full or sees nothing gives them.
+
+    Parameters
+    ----------
+    picture : (H, W, 3).
+    """
+    height, width = picture.shape[:2]
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    shape = rng.choice(("frame", "ellipse", "bright", "dark"), p=(0.5, 0.15, 0.2, 0.15))
+    if shape == "frame":
+        top, bottom, left, right = np.where(rng.random(4) < 0.5, rng.uniform(0, 0.45, 4), 0)
+        inside = (y >= top * height) & (y < (1 - bottom) * height)
+        return ~(inside & (x >= left * width) & (x < (1 - right) * width))
+    if shape == "ellipse":
+        a, b = rng.uniform(0.25, 0.7, 2)
+        centre = rng.uniform(0.3, 0.7, 2)
+        return ((y / height - centre[0]) / a) ** 2 + ((x / width - centre[1]) / b) ** 2 > 1
+    light = _separable(picture.mean(axis=2)[None, ..., None].astype(np.float32), _gaussian_kernel(3.0))[
+        0, ..., 0
+    ]
+    share = rng.uniform(0.05, 0.5)
+    return light >= np.quantile(light, 1 - share) if shape == "bright" else light <= np.quantile(light, share)
+
+
 def as_file(x: np.ndarray) -> np.ndarray:
     """Clipped to [0, 1] and rounded as a file of 8 bits holds it, float32 of any shape."""
     return np.round(np.clip(x, 0, 1) * 255) / np.float32(255)
@@ -395,10 +423,10 @@ class Mixture:
     or log-uniform where named so. Strengths are in units of [0, 1].
     """
 
-    gaussian: float = 0.54
-    stored: float = 0.15
-    camera: float = 0.22
-    poisson_gaussian: float = 0.05
+    gaussian: float = 0.46
+    stored: float = 0.12
+    camera: float = 0.34
+    poisson_gaussian: float = 0.04
     salt_and_pepper: float = 0.04
     blur: float = 0.0
     jpeg: float = 0.0
@@ -409,7 +437,7 @@ class Mixture:
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
     clipped: float = 0.5  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     subsampled: float = 0.75  # of the noisy JPEGs with half the resolution of colour, as most are
-    camera_strength: Range = (1 / 255, 15 / 255)  # log-uniform
+    camera_strength: Range = (1 / 255, 45 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
     soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do
     enlarged: Range = (1.2, 3.0)  # by this factor, log-uniform

@@ -22,7 +22,7 @@ from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, random_crops
-from .degradations import Mixture, blur, is_drawn
+from .degradations import Mixture, blur, flat_area, is_drawn
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
@@ -117,6 +117,8 @@ class RestoreRecipe:
 
     With an ``elder`` the estimator learns the level of loud white noise, of what is stored as JPEG and of
     drawn pictures; of all else it is to say what that estimator says, also of photographs as they are.
+    Some pictures have parts of one plain colour without noise, such as frames, which say nothing of the
+    noise elsewhere: there the level is to be that of the picture, which it would have without them.
     ``quantile`` is for the noise of cameras, whose level a picture does not always tell: where it leaves a
     range open, the estimate is this quantile of it (by the pinball loss, Koenker and Bassett 1978). An
     elder has the median, `MEDIAN`: where another is asked for, the noise of cameras is learned anew too.
@@ -131,6 +133,7 @@ class RestoreRecipe:
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
     understated: float = 0.75  # share of the camera's told one too low, by down to `MOST_UNDERSTATED`
     elder: Network | None = None
+    framed: float = 0.15  # share of the photographs with plain parts, `flat_area`
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     quantile: float = MEDIAN
 
@@ -151,13 +154,18 @@ class RestoreRecipe:
             untouched = ~drawn & (rng.random(n) < self.untouched)
             degraded[untouched], sigma[untouched] = target[untouched], 0
             anew &= ~untouched
+        whole = degraded.copy()
+        for k in np.flatnonzero(~drawn & (rng.random(n) < self.framed)):
+            plain = flat_area(target[k], rng)
+            colour = rng.choice((np.zeros(3), np.ones(3), rng.random(3))).astype(np.float32)
+            degraded[k, plain] = target[k, plain] = np.round(colour * 255) / 255
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
         low = (kinds == "camera") & (rng.random(n) < self.understated)
         factor = np.where(low, rng.uniform(self.MOST_UNDERSTATED, 1, n), factor)
         quantile = np.where(camera & anew, self.quantile, MEDIAN)
         factor, quantile = factor.astype(np.float32), quantile.astype(np.float32)
-        return degraded, target, sigma, estimated, factor, anew, quantile
+        return degraded, target, sigma, estimated, factor, anew, quantile, whole
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -173,7 +181,8 @@ class RestoreRecipe:
             if self.elder is not None:
                 anew = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
                 with torch.no_grad():
-                    wanted = torch.where(anew, wanted, self.elder(degraded).float())
+                    known = self.elder(to_tensor(batch[7], device)).float()
+                    wanted = torch.where(anew, wanted, known)
             missing = _perceived(wanted) - _perceived(estimate)
             quantile = torch.from_numpy(batch[6]).to(device)[:, None, None, None]
             estimation = 2 * torch.maximum(quantile * missing, (quantile - 1) * missing).mean()
