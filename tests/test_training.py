@@ -260,8 +260,9 @@ def test_one_part_can_be_trained_alone(photos, denoiser, tmp_path) -> None:
 
 
 def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(
-    photos, denoiser, tmp_path
+    photos, denoiser, tmp_path, monkeypatch
 ) -> None:
+    monkeypatch.setattr(restore, "flat_area", lambda picture, rng: np.zeros(picture.shape[:2], bool))
     first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
     before = load_weights(first).tensors
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
@@ -308,14 +309,28 @@ def test_with_an_elder_some_photographs_stay_as_they_are_and_it_knows_their_leve
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
     for elder, share in ((None, 0.0), (torch.nn.Identity(), 0.1)):
         recipe = restore.RestoreRecipe(
-            Mixture(**silent | {"camera": 1.0}), pool, config, elder=elder, quantile=0.7
+            Mixture(**silent | {"camera": 1.0}), pool, config, elder=elder, quantile=0.7, framed=0
         )
-        degraded, target, sigma, _, _, anew, quantile = recipe.make_batch(np.random.default_rng(0))
+        degraded, target, sigma, _, _, anew, quantile, _ = recipe.make_batch(np.random.default_rng(0))
         untouched = (degraded == target).all(axis=(1, 2, 3))
         assert untouched.mean() == pytest.approx(share, abs=0.05)
         assert not anew[untouched].any() and anew[~untouched].all()
         assert not sigma[untouched].any() and sigma[~untouched].all()
         assert (quantile[~untouched] == np.float32(0.7)).all() and (quantile[untouched] == 0.5).all()
+
+
+def test_plain_parts_hide_noise_but_not_its_level(photos, tmp_path) -> None:
+    pool, config = ImagePool([photos]), steps(tmp_path, 1, batch=200)
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    mixture = Mixture(**silent | {"gaussian": 1.0}, sigma=(0.1, 0.1), varying=0)
+    recipe = restore.RestoreRecipe(mixture, pool, config, framed=0.5)
+    degraded, target, sigma, *_, whole = recipe.make_batch(np.random.default_rng(0))
+    plain = (degraded != whole).any(axis=3)
+    assert plain.any(axis=(1, 2)).mean() == pytest.approx(0.5, abs=0.1)
+    assert np.array_equal(degraded[plain], target[plain])
+    for picture, there in zip(degraded, plain, strict=True):
+        assert len(np.unique(picture[there], axis=0)) <= 1
+    np.testing.assert_allclose(sigma, 0.1)
 
 
 def test_levels_are_told_too_low_for_cameras_alone_and_too_high_for_any(photos, tmp_path) -> None:

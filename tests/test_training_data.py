@@ -31,7 +31,14 @@ from zenith_ae.training.data import (
     iter_encoded,
     random_crops,
 )
-from zenith_ae.training.degradations import STORED_LEVEL, Mixture, from_linear, local_rms, to_linear
+from zenith_ae.training.degradations import (
+    STORED_LEVEL,
+    Mixture,
+    flat_area,
+    from_linear,
+    local_rms,
+    to_linear,
+)
 from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
 from zenith_ae.training.plot import plot_log, read_log
 
@@ -451,7 +458,18 @@ def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> 
         assert degraded.min() >= 0
         assert degraded.max() <= 1
     if kind == "camera":
-        assert rms.max() < 20 / 255
+        assert rms.max() < 50 / 255
+
+
+def test_plain_parts_are_of_all_shapes_and_leave_some_picture() -> None:
+    picture, generator = smooth(1)[0], rng(5)
+    areas = [flat_area(picture, generator) for _ in range(60)]
+    assert all(area.shape == picture.shape[:2] and area.dtype == bool for area in areas)
+    assert all(area.mean() < 0.95 for area in areas)
+    whole_rows = [area.all(axis=1).any() or area.all(axis=0).any() for area in areas]
+    assert any(whole_rows) and not all(whole_rows)  # frames and bars; others follow the picture or are round
+    light = picture.mean(axis=2)
+    assert any(area.any() and light[area].min() > light[~area].max() - 0.1 for area in areas)
 
 
 def test_soft_camera_pictures_are_enlarged_parts_and_their_noise_is_not() -> None:
