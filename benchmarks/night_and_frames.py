@@ -1,0 +1,94 @@
+"""What automatic mode makes of loud camera noise, and of noise beside plain colours; prints Markdown tables.
+
+Camera noise is the made-up one of training at a given root mean square, as of photographs at night; plain
+parts are a frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a
+file of 8 bits. PSNR in dB is that of the photograph's own pixels.
+
+    python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+
+import click
+import numpy as np
+from PIL import Image
+from quality import CBSD68
+
+import zenith_ae
+from zenith_ae.training.degradations import Mixture, as_file, gaussian
+
+STRENGTHS = (5, 20, 40)
+SIDE = 256
+
+
+def photographs(count: int) -> list[np.ndarray]:
+    """The middles of the first pictures of CBSD68, (256, 256, 3) uint8."""
+    with tarfile.open(CBSD68) as tar:
+        names = sorted(name for name in tar.getnames() if name.endswith(".png"))[:count]
+        pictures = [
+            np.asarray(Image.open(io.BytesIO(tar.extractfile(n).read())).convert("RGB")) for n in names
+        ]  # type: ignore[union-attr]
+    corners = [((p.shape[0] - SIDE) // 2, (p.shape[1] - SIDE) // 2) for p in pictures]
+    return [p[y : y + SIDE, x : x + SIDE] for p, (y, x) in zip(pictures, corners, strict=True)]
+
+
+def psnr(a: np.ndarray, b: np.ndarray) -> float:
+    return float(-10 * np.log10(np.mean((a.astype(np.float64) - b) ** 2)))
+
+
+def _plain_parts() -> dict[str, Callable[[], tuple[np.ndarray, float]]]:
+    y, x = np.mgrid[0:SIDE, 0:SIDE]
+    inner = slice(30, -30)
+
+    def frame() -> tuple[np.ndarray, float]:
+        plain = np.ones((SIDE, SIDE), bool)
+        plain[inner, inner] = False
+        return plain, 1.0
+
+    return {
+        "nothing": lambda: (np.zeros((SIDE, SIDE), bool), 0.0),
+        "a white frame of 30 pixels": frame,
+        "black bars of 40 pixels": lambda: ((y < 40) | (y >= SIDE - 40), 0.0),
+        "black outside of an ellipse": lambda: (((y - 128) / 100) ** 2 + ((x - 128) / 100) ** 2 > 1, 0.0),
+    }
+
+
+@click.command()
+@click.argument("models", nargs=-1)
+@click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
+def main(models: tuple[str, ...], pictures: int) -> None:
+    names = models or ("zenith-denoise", "zenith-denoise-fast")
+    denoisers = [zenith_ae.load(name) for name in names]
+    clean = photographs(pictures)
+
+    head = " | ".join(f"{d.name} ({d.hash})" for d in denoisers)
+    print(f"| camera noise | given | {head} |\n|--:|--:|{'--:|' * len(denoisers)}")
+    for strength in STRENGTHS:
+        kinds = {kind: float(kind == "camera") for kind in Mixture.KINDS}
+        level = strength / 255
+        camera = Mixture(**kinds, grey=0, clean=0, camera_strength=(level, level * 1.0001))  # type: ignore[arg-type]
+        rows = []
+        for i, picture in enumerate(clean):
+            noisy, target, _, _ = camera.sample(picture[None], np.random.default_rng((strength, i)))
+            rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
+        print(f"| {strength} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+
+    print(f"\n| sigma 15 beside | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
+    for name, part in _plain_parts().items():
+        plain, colour = part()
+        rows = []
+        for i, picture in enumerate(clean):
+            target = picture[None] / np.float32(255)
+            noisy = as_file(gaussian(target, np.random.default_rng((15, i)), 15 / 255)[0])
+            noisy[0, plain] = colour
+            results = (noisy, *(d(noisy) for d in denoisers))
+            rows.append([psnr(result[0, ~plain], target[0, ~plain]) for result in results])
+        print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+
+
+if __name__ == "__main__":
+    main()
