@@ -278,8 +278,8 @@ def measured(shared: Path) -> Callable[..., dict[str, dict[str, float]]]:
     [
         ("zenith-denoise", "sigma 25", 32.5),
         ("zenith-denoise", "sigma 25, auto", 32.5),
-        ("zenith-denoise-fast", "sigma 25", 32.3),
-        ("zenith-denoise-fast", "sigma 25, auto", 32.3),
+        ("zenith-denoise-fast", "sigma 25", 32.25),
+        ("zenith-denoise-fast", "sigma 25, auto", 32.25),
         ("zenith-taef2", "round trip", 31.2),
         ("zenith-taef2-lite", "round trip", 30.45),
         ("zenith-taef2-nano", "round trip", 28.85),
