@@ -9,16 +9,16 @@ file of 8 bits. PSNR in dB is that of the photograph's own pixels.
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable
+from itertools import islice
 
 import click
 import numpy as np
-from PIL import Image
 from quality import CBSD68
 
 import zenith_ae
+from zenith_ae.metrics import psnr
+from zenith_ae.training.data import decode_rgb, iter_encoded
 from zenith_ae.training.degradations import Mixture, as_file, gaussian
 
 STRENGTHS = (5, 20, 40)
@@ -27,17 +27,9 @@ SIDE = 256
 
 def photographs(count: int) -> list[np.ndarray]:
     """The middles of the first pictures of CBSD68, (256, 256, 3) uint8."""
-    with tarfile.open(CBSD68) as tar:
-        names = sorted(name for name in tar.getnames() if name.endswith(".png"))[:count]
-        pictures = [
-            np.asarray(Image.open(io.BytesIO(tar.extractfile(n).read())).convert("RGB")) for n in names
-        ]  # type: ignore[union-attr]
+    pictures = [decode_rgb(read()) for _, read in islice(iter_encoded(CBSD68), count)]
     corners = [((p.shape[0] - SIDE) // 2, (p.shape[1] - SIDE) // 2) for p in pictures]
     return [p[y : y + SIDE, x : x + SIDE] for p, (y, x) in zip(pictures, corners, strict=True)]
-
-
-def psnr(a: np.ndarray, b: np.ndarray) -> float:
-    return float(-10 * np.log10(np.mean((a.astype(np.float64) - b) ** 2)))
 
 
 def _plain_parts() -> dict[str, Callable[[], tuple[np.ndarray, float]]]:
@@ -73,7 +65,8 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         camera = Mixture(**kinds, grey=0, clean=0, camera_strength=(level, level * 1.0001))  # type: ignore[arg-type]
         rows = []
         for i, picture in enumerate(clean):
-            noisy, target, _, _ = camera.sample(picture[None], np.random.default_rng((strength, i)))
+            sample = camera.sample(picture[None], np.random.default_rng((strength, i)))
+            noisy, target = sample[0][0], sample[1][0]
             rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
         print(f"| {strength} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
 
@@ -82,11 +75,11 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         plain, colour = part()
         rows = []
         for i, picture in enumerate(clean):
-            target = picture[None] / np.float32(255)
-            noisy = as_file(gaussian(target, np.random.default_rng((15, i)), 15 / 255)[0])
-            noisy[0, plain] = colour
+            target = picture / np.float32(255)
+            noisy = as_file(gaussian(target[None], np.random.default_rng((15, i)), 15 / 255)[0][0])
+            noisy[plain] = colour
             results = (noisy, *(d(noisy) for d in denoisers))
-            rows.append([psnr(result[0, ~plain], target[0, ~plain]) for result in results])
+            rows.append([psnr(result[~plain], target[~plain]) for result in results])
         print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
 
 

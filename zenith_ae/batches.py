@@ -162,9 +162,10 @@ def without_torch(value: Any) -> Any:
 
 
 def tensor_like(array: NDArray, like: Any) -> Any:
-    """An array as a torch tensor with the dtype and device of ``like``."""
+    """An array as a torch tensor on the device of ``like``, with its dtype where that is of floats."""
     torch = sys.modules["torch"]
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device=like.device, dtype=like.dtype)
+    dtype = like.dtype if like.is_floating_point() else None
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device=like.device, dtype=dtype)
 
 
 def _from_tensor(tensor: Any) -> Batch:

@@ -205,9 +205,7 @@ class Autoencoder(_Pipeline):
         rgb = self._continued(to_rgb(batch.pixels, batch.layout), "encoder")
         z = self.engine.run("encoder", rgb, tile=tile)[:, :height, :width]
         z = np.ascontiguousarray(z.transpose(0, 3, 1, 2))
-        if not is_tensor(image):
-            return z
-        return tensor_like(z, image if image.is_floating_point() else image.float())
+        return tensor_like(z, image) if is_tensor(image) else z
 
     def decode(
         self,

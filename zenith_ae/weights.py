@@ -196,7 +196,7 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
 
 
 def _weight_files(folder: Path, start: str = "") -> list[Path]:
-    """The files of weights whose names begin so: those of torch only where there is no safetensors file."""
+    """The files of weights whose names begin so, sorted; of torch only where there is no safetensors file."""
     files = sorted(folder.glob(f"{start}*"))
     return [file for file in files if file.suffix == ".safetensors"] or [
         file for file in files if file.suffix in _PICKLES
@@ -205,8 +205,7 @@ def _weight_files(folder: Path, start: str = "") -> list[Path]:
 
 def _load_folder(folder: Path) -> Weights:
     # Beside a variant (.fp16) the plain file comes first, as in diffusers.
-    there = _weight_files(folder, _DIFFUSERS_FILE)
-    files = sorted(there, key=lambda file: (file.stem != _DIFFUSERS_FILE, file.name))
+    files = sorted(_weight_files(folder, _DIFFUSERS_FILE), key=lambda file: file.stem != _DIFFUSERS_FILE)
     if any(folder.glob(f"{_DIFFUSERS_FILE}*.safetensors.index.json")) and not (
         files and files[0].stem == _DIFFUSERS_FILE
     ):

@@ -316,9 +316,8 @@ def flat_area(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         a, b = rng.uniform(0.25, 0.7, 2)
         centre = rng.uniform(0.3, 0.7, 2)
         return ((y / height - centre[0]) / a) ** 2 + ((x / width - centre[1]) / b) ** 2 > 1
-    light = _separable(picture.mean(axis=2)[None, ..., None].astype(np.float32), _gaussian_kernel(3.0))[
-        0, ..., 0
-    ]
+    light = picture.mean(axis=2, dtype=np.float32)[None, ..., None]
+    light = _separable(light, _gaussian_kernel(3.0))[0, ..., 0]
     share = rng.uniform(0.05, 0.5)
     return light >= np.quantile(light, 1 - share) if shape == "bright" else light <= np.quantile(light, share)
 
