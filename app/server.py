@@ -285,16 +285,19 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         level = _sigma(sigma)
 
         def work(data: bytes) -> Response:
+            from zenith_ae.images import counted
+
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data, every=True)
-            pixels = noisy.area * int(passes)
+            several = len(noisy.frames) > 1
+            pixels = sum(counted((one.width, one.height), several) for one in noisy.frames)
             settings = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain,
                         "passes": int(passes)}  # fmt: skip
-            if pixels > limits.pixels:
-                raise ConfigError(f"body: {passes} passes over {noisy.area} pixels exceed the limit of "
+            if pixels * int(passes) > limits.pixels:
+                raise ConfigError(f"body: {passes} passes over {pixels} pixels exceed the limit of "
                                   f"{limits.pixels}; ask for fewer")  # fmt: skip
             result, mean = denoised(denoiser, noisy, "auto" if level is None else level, settings)
-            worker.pixels.labels("denoise").inc(pixels)
+            worker.pixels.labels("denoise").inc(noisy.area * int(passes))
             return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
 
         return await worker.run("denoise", request, work)

@@ -59,6 +59,7 @@ COMPARE_PIXELS = 2**21
 THUMBNAIL = 320
 #: Pictures of a batch that the gallery shows.
 GALLERY = 60
+LATEST = 20  # failures and notes that are shown while a batch runs
 ZIP_ENTRIES = 5000
 #: All files of a ZIP together, in units of the upload limit.
 ZIP_TIMES = 20
@@ -98,6 +99,10 @@ class BatchState:
     archive: str | None = None
     finished: bool = False
     cancelled: bool = False
+
+    def shown(self, lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """``failed`` or ``notes`` whole at the end, before the latest: each state is sent to the page."""
+        return lines[:] if self.finished else lines[-LATEST:]
 
 
 @cache
@@ -402,16 +407,17 @@ class Workshop:
         uploads.mkdir()
         with contextlib.ExitStack() as ending:
             ending.callback(shutil.rmtree, uploads, ignore_errors=True)
-            sources = [source for file in files for source in self._sources(file, uploads)]
-            state = BatchState(total=sum(1 for s in sources if s.wanted))
-            state.left_out = len(sources) - state.total
+            kept = [self._hold(file, uploads) for file in files]
+            wanted = [source.wanted for file in kept for source in self._sources(*file)]
+            state = BatchState(total=sum(wanted))
+            state.left_out = len(wanted) - state.total
             if not state.total:
                 raise ImageError("no pictures in there; they end in " + " ".join(sorted(READABLE_SUFFIXES)))
             names: set[str] = set()
             start = time.perf_counter()
             path = folder / f"{result_of(model)}.zip"
             archive = ending.enter_context(zipfile.ZipFile(path, "w", zipfile.ZIP_STORED))
-            for source in (s for s in sources if s.wanted):
+            for source in (s for file in kept for s in self._sources(*file) if s.wanted):
                 state.current, state.seconds = source.name, time.perf_counter() - start
                 yield state
                 if cancelled():
@@ -439,14 +445,18 @@ class Workshop:
         state.current, state.seconds, state.finished = "", time.perf_counter() - start, True
         yield state
 
-    def _sources(self, file: str, folder: Path) -> Iterator[_Source]:
-        """The pictures of an uploaded file, which ``folder`` keeps: uploads are removed after hours."""
+    def _hold(self, file: str, folder: Path) -> tuple[Path, str]:
+        """An uploaded file in ``folder``, and its name: uploads are removed after hours."""
         upload, name = self._uploaded(file)
         path = folder / f"{secrets.token_hex(8)}{upload.suffix}"
         try:
             os.link(upload, path)
         except OSError:  # a file system without links
             shutil.copy(upload, path)
+        return path, name
+
+    def _sources(self, path: Path, name: str) -> Iterator[_Source]:
+        """The pictures of a file. Those of a ZIP are there until the next is asked for."""
         if _is_picture(name) or not _is_zip(path):
             yield _Source(name, partial(read_picture, path, name, every=True))
             return
@@ -516,22 +526,22 @@ def _is_zip(path: Path) -> bool:
 def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:
     """The pictures in a ZIP. Nothing is extracted: each is read into memory, up to the limits."""
     left = [max_bytes * ZIP_TIMES]
-    file = _ShortReads(path)
-    try:
-        archive = zipfile.ZipFile(file)
-        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}") from None
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise ImageError(f"{name}: damaged ZIP file ({str(error)[:80]}); make it again") from None
-    file.limit = None
-    if len(entries) > ZIP_ENTRIES:
-        raise ImageError(f"{name}: {len(entries)} files in a ZIP; the limit is {ZIP_ENTRIES}")
-    for entry in entries:
-        inside = safe_name(entry.filename)
-        hidden = any(part.startswith((".", "__MACOSX")) for part in inside.split("/"))
-        read = partial(_unzip, archive, entry, inside, max_bytes, left)
-        yield _Source(inside, read, wanted=not hidden and _is_picture(inside))
+    with _ShortReads(path) as file:
+        try:
+            archive = zipfile.ZipFile(file)
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        except ImageError as error:
+            raise ImageError(f"{name}: {error}") from None
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise ImageError(f"{name}: damaged ZIP file ({str(error)[:80]}); make it again") from None
+        file.limit = None
+        if len(entries) > ZIP_ENTRIES:
+            raise ImageError(f"{name}: {len(entries)} files in a ZIP; the limit is {ZIP_ENTRIES}")
+        for entry in entries:
+            inside = safe_name(entry.filename)
+            hidden = any(part.startswith((".", "__MACOSX")) for part in inside.split("/"))
+            read = partial(_unzip, archive, entry, inside, max_bytes, left)
+            yield _Source(inside, read, wanted=not hidden and _is_picture(inside))
 
 
 def _unzip(

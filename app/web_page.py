@@ -13,7 +13,6 @@ import inspect
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -528,10 +527,11 @@ def _batch_status(state: BatchState) -> str:
         words = "file was" if state.left_out == 1 else "files were"
         parts.append(f"<p class=note>{state.left_out} other {words} left out of the ZIP</p>")
     if state.notes:
-        lines = "".join(f"<li>{html.escape(f'{name}: {note}')}</li>" for name, note in state.notes)
+        shown = state.shown(state.notes)
+        lines = "".join(f"<li>{html.escape(f'{name}: {note}')}</li>" for name, note in shown)
         parts.append(f"<div class=note><ul>{lines}</ul></div>")
     if state.failed:
-        lines = "".join(f"<li>{html.escape(text)}</li>" for _, text in state.failed)
+        lines = "".join(f"<li>{html.escape(text)}</li>" for _, text in state.shown(state.failed))
         parts.append(f"<div class=failed><b>{len(state.failed)} failed</b><ul>{lines}</ul></div>")
     return "".join(parts)
 
@@ -690,7 +690,8 @@ def _endpoints(workshop: Workshop) -> None:
         for state in workshop.batch(
             pictures, model or denoisers[0], _level(sigma), lambda: False, **settings
         ):
-            report = {k: v for k, v in asdict(state).items() if k not in ("thumbnails", "archive")}
+            lists = {"failed": state.shown(state.failed), "notes": state.shown(state.notes)}
+            report = {k: v for k, v in vars(state).items() if k not in ("thumbnails", "archive")} | lists
             yield state.archive, report
 
     def compare(picture: str, models: list[str], sigma: float | None = 25) -> dict:

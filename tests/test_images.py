@@ -989,7 +989,19 @@ def test_formats_for_one_picture_say_that_they_hold_the_first(tmp_path):
     assert "only the first" in read_picture(tmp_path / "a.gif").notes[0]
 
 
-def test_all_frames_count_for_the_limit(tmp_path):
+def test_small_frames_count_for_what_they_take(tmp_path):
+    first, *rest = shades(*range(0, 200, 20))
+    first.save(tmp_path / "a.png", save_all=True, append_images=rest)
+    read_picture(tmp_path / "a.png", every=True, max_pixels=10 * images.LEAST_FRAME)
+    with pytest.raises(ImageError, match="10 times 12 x 9 pixels, which count as 16384, exceed"):
+        read_picture(tmp_path / "a.png", every=True, max_pixels=10 * images.LEAST_FRAME - 1)
+    first.save(tmp_path / "a.tif", save_all=True, append_images=rest)
+    with pytest.raises(ImageError, match="after 49152 on earlier pages exceed"):
+        read_picture(tmp_path / "a.tif", every=True, max_pixels=4 * images.LEAST_FRAME - 1)
+
+
+def test_all_frames_count_for_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "LEAST_FRAME", 1)
     first, *rest = shades(*range(0, 200, 20))
     first.save(tmp_path / "a.png", save_all=True, append_images=rest)
     assert len(read_picture(tmp_path / "a.png", every=True, max_pixels=10 * 12 * 9).more) == 9
@@ -1055,7 +1067,8 @@ def test_a_damaged_list_of_pages_leaves_the_first(tmp_path):
     assert picture.more == ()
 
 
-def test_a_pyramid_is_within_the_limit_if_its_pages_are_together(tmp_path):
+def test_a_pyramid_is_within_the_limit_if_its_pages_are_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "LEAST_FRAME", 1)
     pages = [*shades(1, size=(40, 40)), *shades(2, size=(20, 20)), *shades(3, size=(10, 10))]
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
     assert len(read_picture(tmp_path / "a.tif", every=True, max_pixels=1600 + 400 + 100).more) == 2
@@ -1215,3 +1228,11 @@ def test_signed_bytes_are_refused_where_they_are_negative(lowest: int, tmp_path)
             read_picture(tmp_path / "a.tif")
     else:
         assert np.array_equal(read_picture(tmp_path / "a.tif").pixels[..., 0], values)
+
+
+@pytest.mark.parametrize(("value", "words"), [(90, "must be in .0, 1."), (np.nan, "not finite")])
+def test_a_picture_of_floats_that_are_no_pixels_is_not_written(value, words, tmp_path):
+    pixels = np.full((4, 4, 3), value, np.float32)
+    with pytest.raises(ImageError, match=words):
+        write_picture(Picture(pixels, "RGB", "RGB"), tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())

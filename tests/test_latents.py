@@ -242,3 +242,11 @@ def test_folder_that_is_missing_is_an_output_error(tmp_path):
 def test_an_unknown_type_of_numbers_is_a_value_error():
     with pytest.raises(ValueError, match="one of fp16, fp32, uint8, got 'float16'"):
         encode_latents(a_file(), "float16")
+
+
+@pytest.mark.parametrize("changes", [{"height": 0}, {"width": -1}, {"mode": "X"}])
+def test_what_would_not_be_read_is_not_written(changes, tmp_path):
+    file = LatentFile(np.zeros((1, 4, 1, 1), np.float32), "m", "w", 8, 8)
+    with pytest.raises(LatentError, match="no such thing"):
+        write_latents(tmp_path / "a.latent.safetensors", replace(file, **changes))
+    assert not list(tmp_path.iterdir())

@@ -16,6 +16,7 @@ from zenith_ae.batches import as_batch, from_rgb, orient, to_rgb, unorient
 from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError, ZenithError
 from zenith_ae.image_writing import write_picture
 from zenith_ae.images import Picture, read_picture
+from zenith_ae.models import spec
 from zenith_ae.models.zoo import build
 from zenith_ae.pipelines import Autoencoder, Denoiser
 from zenith_ae.selftest import random_weights
@@ -732,3 +733,38 @@ def test_rgb_and_back_keeps_pixels(channels):
     batch = as_batch(noise((2, 5, 6, channels)))
     again = from_rgb(to_rgb(batch.pixels, batch.layout), batch.pixels, batch.layout)
     assert np.array_equal(again, batch.pixels)
+
+
+def test_the_first_of_an_opened_animation_is_taken_with_a_warning(dn, tmp_path):
+    frames = [Image.fromarray(noise((9, 8, 3), seed=n)) for n in range(3)]
+    frames[0].save(tmp_path / "a.webp", save_all=True, append_images=frames[1:], lossless=True)
+    with Image.open(tmp_path / "a.webp") as image:
+        with pytest.warns(UserWarning, match="only the first of several"):
+            dn(image, sigma=10)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            image.seek(1)  # meant
+            dn(image, sigma=10)
+
+
+@pytest.mark.parametrize("sigma", [10**400, [1 + 2j], ["25"], [True], [None]])
+def test_a_level_is_a_number(dn, sigma):
+    with pytest.raises(ValueError, match="sigma must be numbers"):
+        dn(noise((9, 8, 3)), sigma=sigma)
+
+
+@pytest.mark.filterwarnings("ignore:many values are negative")
+def test_floats_with_the_strongest_noise_are_a_picture(dn):
+    noisy = np.float32(0.5) + np.random.default_rng(0).standard_normal((64, 64, 3), dtype=np.float32)
+    assert np.isfinite(dn(noisy, sigma=255)).all()
+
+
+def test_a_size_may_be_an_array(ae):
+    file = ae.encode_picture(Picture(noise((9, 8, 3)), "RGB", "RGB"))
+    assert ae.decode(file, size=np.array([9, 8])).shape == (1, 9, 8, 3)
+
+
+@pytest.mark.parametrize("layers", [(spec.PixelUnshuffle(48),), (spec.Clamp(1e300),)])
+def test_layers_beyond_sense_are_refused(layers):
+    with pytest.raises(ConfigError, match="must be"):
+        random_weights(spec.ModelConfig("a", "autoencoder", {"encoder": (*layers, spec.Clamp())}, 3))

@@ -99,7 +99,7 @@ def test_results_of_the_commands_in_a_folder_are_left_out(tmp_path: Path) -> Non
 
 def test_hidden_files_are_left_out(tmp_path: Path) -> None:
     """macOS puts a ._photo.png beside photo.png, in folders of other systems and in packs."""
-    for name in ("photo.png", "._photo.png"):
+    for name in ("photo.png", "._photo.png", ".thumbnails/photo.png"):
         save(textured(8, 8), tmp_path / "in" / name)
     with tarfile.open(tmp_path / "in.tar", "w") as tar:
         tar.add(tmp_path / "in", ".")
@@ -875,6 +875,8 @@ def test_log_of_a_resumed_run_has_every_step_once(tmp_path: Path) -> None:
     log.write_text("\n".join(lines) + '\n{"step": 2')
     got = [(r["step"], r["seconds"]) for r in read_log(log)]
     assert got == [(50, 0), (100, 2), (100, 4), (150, 5)]
+    log.write_text('{"step": 50, "lo\n' + lines[1])  # cut off, and resumed
+    assert [r["step"] for r in read_log(log)] == [100]
     log.write_text("nonsense\n" + lines[0])
     with pytest.raises(ValueError, match="line 1"):
         read_log(log)

@@ -390,6 +390,19 @@ def test_batch_keeps_its_uploads_for_as_long_as_it_needs_them(shop):
     assert not (Path(state.archive).parent / "uploads").exists()
 
 
+def test_a_batch_opens_one_zip_at_a_time(shop):
+    files = [put_bytes(shop, f"{i}.zip", zipped([("a.png", png(i))])) for i in range(20)]
+    before = len(os.listdir("/proc/self/fd"))
+    most = max(len(os.listdir("/proc/self/fd")) for _ in shop.batch(files, "adds-sigma"))
+    assert most < before + 10
+
+
+def test_while_a_batch_runs_the_latest_failures_are_shown_and_all_at_the_end(shop):
+    files = [put_bytes(shop, f"{i}.png", broken_png()) for i in range(30)]
+    shown = [(s.finished, len(s.shown(s.failed))) for s in shop.batch(files, "adds-sigma")]
+    assert max(n for finished, n in shown if not finished) == 20 and shown[-1] == (True, 30)
+
+
 def test_numbers_that_are_none_are_refused(shop):
     file = put(shop, "rgb.png")
     for wrong in ({"sigma": float("nan")}, {"strength": float("inf")}):

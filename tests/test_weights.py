@@ -379,3 +379,49 @@ def test_weights_are_stored_as_floats_that_every_reader_knows(dtype, nano, tmp_p
 def test_unwritable_place_is_an_output_error(nano, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot write"):
         save_weights(tmp_path / "missing" / "w.safetensors", *nano)
+
+
+def test_weights_stay_what_their_hash_says(nano) -> None:
+    config, tensors = nano
+    weights = Weights(config, tensors)
+    before = weights.hash
+    for tensor in tensors.values():
+        tensor[...] = 0
+    assert Weights(config, weights.tensors).hash == before != Weights(config, tensors).hash
+
+
+def test_half_of_a_pair_that_cannot_be_written_leaves_the_other_as_it_was(tmp_path: Path) -> None:
+    path, tensors = vanilla(tmp_path, "pair")
+    weights = load_weights(path)
+    path.unlink()
+    path.mkdir()
+    before = (tmp_path / "some_encoder.safetensors").read_bytes()
+    changed = {name: tensor + 1 for name, tensor in tensors.items()}
+    with pytest.raises(OutputError, match="is a folder"):
+        save_taesd(path, Weights(weights.config, changed))
+    assert (tmp_path / "some_encoder.safetensors").read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["some_decoder.safetensors", "some_encoder.safetensors"]
+
+
+def test_a_latent_file_in_a_folder_is_no_second_model(nano, tmp_path: Path) -> None:
+    config, tensors = nano
+    save_weights(tmp_path / "w.safetensors", config, tensors)
+    save_file({"latents": np.zeros((1, 4, 1, 1), np.float32)}, tmp_path / "a.latent.safetensors")
+    assert load_weights(tmp_path).config == config
+
+
+def test_a_small_pickle_cannot_ask_for_much_memory(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path, _ = vanilla(tmp_path, "joint")
+    state = {name: torch.from_numpy(tensor) for name, tensor in load_file(path).items()}
+    state["encoder.0.weight"] = torch.zeros(1).as_strided((10**7, 10**7), (0, 0))
+    torch.save(state, tmp_path / "small.pth")
+    with pytest.raises(WeightsError, match=r"damaged, or not a \.pth file"):
+        load_weights(tmp_path / "small.pth")
+
+
+def test_a_name_with_thousands_of_digits_is_no_layer(tmp_path: Path) -> None:
+    for name in ("9" * 5000 + ".weight", "encoder." + "9" * 5000 + ".weight"):
+        save_file({name: np.zeros(1, np.float32)}, tmp_path / "w.safetensors")
+        with pytest.raises(WeightsError, match="unknown architecture"):
+            load_weights(tmp_path / "w.safetensors")

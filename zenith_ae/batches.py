@@ -97,7 +97,7 @@ def as_batch(image: Any) -> Batch:
         from PIL import Image
 
         from .image_metadata import read_metadata
-        from .images import Picture, check_picture, from_pil, to_pil
+        from .images import Picture, check_picture, from_pil, has_more, to_pil
 
         if isinstance(image, Picture):
             check_picture(image)
@@ -106,11 +106,14 @@ def as_batch(image: Any) -> Batch:
             return Batch(_check(image.pixels[None]), image.layout, lambda new: image.with_pixels(new[0]))
         if isinstance(image, Image.Image):
             try:
+                first = has_more(image) and image.tell() == 0  # one that was sought is meant
                 image.load()
             except MemoryError:
                 raise
             except Exception as error:  # opened, not decoded before; decoders raise SyntaxError and others
                 raise ImageError(f"damaged or truncated picture ({error})") from None
+            if first:
+                warnings.warn("only the first of several pictures in the file is used", stacklevel=3)
             picture = from_pil(image)
 
             def restore(new: NDArray) -> Image.Image:

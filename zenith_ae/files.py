@@ -19,7 +19,16 @@ from .errors import OutputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["RESULTS", "atomic_writer", "is_device", "is_result", "reason", "safetensors_bytes", "visible"]
+__all__ = [
+    "RESULTS",
+    "atomic_writer",
+    "is_device",
+    "is_result",
+    "reason",
+    "safetensors_bytes",
+    "visible",
+    "write_together",
+]
 
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
@@ -132,6 +141,21 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
         if not special:
             with contextlib.suppress(OSError):  # the reason of the failure is what matters
                 temporary.unlink(missing_ok=True)
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: all are on the disk before the first replaces an old one.
+
+    Raises
+    ------
+    OutputError
+        If one cannot be written; nothing is replaced then, unless it is a rename that fails.
+    """
+    with contextlib.ExitStack() as all_written:
+        for path, data in contents.items():
+            file = all_written.enter_context(atomic_writer(path))
+            file.write(data)
+            file.flush()
 
 
 # What some sandboxes, file systems without links, and a /proc of others answer.

@@ -54,7 +54,9 @@ __all__ = [
     "alike",
     "check_floats",
     "check_picture",
+    "counted",
     "from_pil",
+    "has_more",
     "read_picture",
     "to_8_bits",
     "to_pil",
@@ -62,6 +64,8 @@ __all__ = [
 
 #: Pixels that a file may claim before it is refused; ZENITH_MAX_PIXELS overrides it.
 MAX_PIXELS = 2**28
+#: What each of several frames counts as at least: a ZIP's worth of frames of one pixel is days of work.
+LEAST_FRAME = 2**14
 
 _CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
 
@@ -265,7 +269,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         with _pillow_allows(_limit(max_pixels)[0]), _open(file, plugin, formats) as image:
             notes: tuple[str, ...] = ()
             count, trouble = _count(image) if every else (1, "")
-            if trouble or (not every and _has_more(image)):
+            if trouble or (not every and has_more(image)):
                 notes = (trouble or "only the first of several pictures in the file is used",)
             if image.format == "MPO":
                 notes = (*notes, "further pictures in the JPEG (a preview, a second view) are not kept")
@@ -284,7 +288,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 if index:
                     image.seek(index)
                     check_size(image.size, name, max_pixels, before=area)  # pages may differ
-                area += image.width * image.height
+                area += counted(image.size, True)
                 tags = getattr(image, "tag_v2", {})
                 if _TILE_WIDTH in tags and _TILE_HEIGHT in tags:  # decoded whole, however small the page
                     check_size((tags[_TILE_WIDTH], tags[_TILE_HEIGHT]), name, max_pixels)
@@ -419,10 +423,20 @@ def check_size(
     width, height = size
     if width < 1 or height < 1:
         raise ImageError(f"{name}: has no pixels ({width} x {height})")
-    if before + count * width * height > limit:
+    one = counted(size, count > 1 or before > 0)
+    if before + count * one > limit:
         what = f"{f'{count} times ' if count > 1 else ''}{width} x {height} pixels"
+        what += f", which count as {one}," if one > width * height else ""
         what += f" after {before} on earlier pages" if before else ""
         raise ImageError(f"{name}: {what} exceed the limit of {limit} (a decompression bomb?); {hint}")
+
+
+def counted(size: tuple[int, int], several: bool) -> int:
+    """The pixels that a frame (width, height) counts as towards a limit.
+
+    Of ``several`` small ones each takes as much time and memory as one of `LEAST_FRAME` pixels.
+    """
+    return max(size[0] * size[1], LEAST_FRAME if several else 0)
 
 
 def _is_deeper(image: Image.Image, head: bytes) -> bool:
@@ -459,13 +473,14 @@ _ANIMATION = ("duration", "loop", "default_image")
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")
 
 
-def _has_more(image: Image.Image) -> bool:
+def has_more(image: Image.Image) -> bool:
+    """Whether an opened file has further frames or pages."""
     return image.format in _SEVERAL and bool(getattr(image, "is_animated", False))
 
 
 def _count(image: Image.Image) -> tuple[int, str]:
     """Pictures in the file, and what is wrong with their list."""
-    if not _has_more(image):
+    if not has_more(image):
         return 1, ""
     try:
         return int(getattr(image, "n_frames", 1)), ""
@@ -595,7 +610,7 @@ def check_floats(pixels: NDArray, name: str) -> NDArray:
         low, high = float(pixels.min()), float(pixels.max())
         if not (np.isfinite(low) and np.isfinite(high)):
             raise ImageError(f"{name}: has values that are not finite; replace them first")
-        if low < -2 or high > 3:
+        if low < -6 or high > 7:  # 0..1 with the strongest noise that a level can be of
             raise ImageError(
                 f"{name}: float pixels must be in [0, 1], got {low:g} to {high:g}; scale them first"
             )
@@ -623,6 +638,8 @@ def check_picture(picture: Any) -> None:
     if pixels.dtype.name not in dtypes or not pixels.dtype.isnative:
         what = f"a Picture of layout {layout} has pixels of {' or '.join(dtypes)}"
         raise ImageError(f"{what}, got {pixels.dtype}; convert it first")
+    if pixels.dtype == np.float32:
+        check_floats(pixels, "picture")
     for other in picture.more:
         check_picture(other)
 

@@ -183,23 +183,26 @@ def as_stored(latents: NDArray, dtype: str) -> NDArray[np.float32]:
 
 
 def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
-    """The bytes of a latent file.
+    """The bytes of a latent file; `LatentError` where `read_latents` would refuse them.
 
     ``dtype`` is "fp16", "fp32", or "uint8": 256 even steps between the smallest and the largest
     value of each channel. Half the size of fp16; it costs quality where a model was not trained for it.
     """
     tensors = _tensors(file.latents, dtype)
+    if not _exists(file.width, file.height, file.mode):
+        what = f"a {file.width} x {file.height} picture of mode {file.mode!r}"
+        raise LatentError(f"there is no such thing as {what}; give the latents its real size and mode")
     metadata = {
         "format": _FORMAT,
         "format_version": "2" if dtype == "uint8" else "1",
-        "model": file.model,
-        "weights": file.weights,
+        "model": str(file.model),
+        "weights": str(file.weights),
         "height": str(file.height),
         "width": str(file.width),
         "mode": file.mode,
     }
     if file.space:
-        metadata["space"] = file.space
+        metadata["space"] = str(file.space)
     return safetensors_bytes(tensors, metadata)
 
 
@@ -245,10 +248,14 @@ def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
             f"{name}: damaged or truncated latent file ({text}); encode the picture again"
         ) from None
     latents = check_latents(latents, name=name)
-    if mode not in _LAYOUTS or height < 1 or width < 1:
+    if not _exists(width, height, mode):
         raise LatentError(f"{name}: damaged latent file (a {width} x {height} picture of mode {mode!r}); "
                           "encode the picture again")  # fmt: skip
     return LatentFile(latents, model, weights, height, width, mode, metadata.get("space", ""))
+
+
+def _exists(width: int, height: int, mode: str) -> bool:
+    return mode in _LAYOUTS and height >= 1 and width >= 1
 
 
 def latent_metadata(data: bytes) -> dict[str, str] | None:

@@ -243,7 +243,8 @@ class Autoencoder(_Pipeline):
         if not isinstance(output, str) or output not in dtypes:
             raise ValueError(f"output must be one of {', '.join(dtypes)}, got {output!r}")
         if isinstance(latents, LatentFile):
-            latents, size = latents.latents, size or (latents.height, latents.width)
+            size = (latents.height, latents.width) if size is None else size
+            latents = latents.latents
         if isinstance(latents, (str, os.PathLike)):
             raise LatentError(f"{os.fspath(latents)}: is a path; read it first, with zenith_ae.read_latents")
         tensor = latents if is_tensor(latents) else None
@@ -531,10 +532,11 @@ class Denoiser(_Pipeline):
 
 def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """sigma as an array that broadcasts to (N, H, W), with N entries along the first axis."""
-    try:
-        levels = np.asarray(without_torch(sigma), np.float32)
-    except TypeError:
-        raise ValueError(f"sigma must be numbers, got {sigma!r:.60}") from None
+    given = np.asarray(without_torch(sigma))
+    if given.dtype.kind not in "fiu":  # bool, text, complex numbers, integers beyond all of numpy's
+        raise ValueError(f"sigma must be numbers, got {sigma!r:.60}")
+    with np.errstate(over="ignore"):
+        levels = given.astype(np.float32)
     if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or levels.max() > 255:
         raise ValueError(f"sigma must be in 0..255, got {sigma!r:.60}")
     if levels.ndim == 1 and len(levels) == shape[0]:

@@ -30,7 +30,8 @@ import safetensors.numpy
 from numpy.typing import DTypeLike, NDArray
 
 from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
-from .files import atomic_writer, reason, safetensors_bytes
+from .files import atomic_writer, reason, safetensors_bytes, write_together
+from .latents import SUFFIX as LATENT_SUFFIX
 from .models import zoo
 from .models.spec import ModelConfig, cached_property
 
@@ -68,8 +69,8 @@ class Weights:
     Parameters
     ----------
     config : what the tensors belong to.
-    tensors : name -> array, exactly the names and shapes of ``config.params()``; kept as C-contiguous
-        float32.
+    tensors : name -> array, exactly the names and shapes of ``config.params()``; kept as copies,
+        C-contiguous float32, which are not to be changed: `hash` says what they are.
     metadata : text that travels with the file: ``teacher_hash`` and ``space`` say whose latents the
         model reads (`space`), all else is free (licence, training data, ...).
 
@@ -87,8 +88,10 @@ class Weights:
         for name, tensor in self.tensors.items():
             if (dtype := np.asarray(tensor).dtype).kind != "f":  # quantised, by scales that are not here
                 raise WeightsError(f"{self.config.name}: tensor {name} holds {dtype}, not floats")
-        tensors = {name: np.ascontiguousarray(t, np.float32) for name, t in self.tensors.items()}
-        _check(self.config, tensors)
+        _check_shapes(self.config, self.tensors)  # before the copy: a shape can say more than a file holds
+        with np.errstate(over="ignore"):  # an overflow is reported by the check
+            tensors = {name: np.array(t, np.float32, order="C") for name, t in self.tensors.items()}
+        _check_finite(self.config, tensors)
         object.__setattr__(self, "tensors", tensors)
 
     @cached_property
@@ -119,18 +122,20 @@ def _of_part(part: str, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
-def _check(config: ModelConfig, tensors: Mapping[str, NDArray[Any]]) -> None:
+def _check_shapes(config: ModelConfig, tensors: Mapping[str, NDArray[Any]]) -> None:
     expected = config.params()
     if missing := expected.keys() - tensors.keys():
         raise WeightsError(f"{config.name}: missing tensor {_some(missing)}")
     if unknown := tensors.keys() - expected.keys():
         raise WeightsError(f"{config.name}: unknown tensor {_some(unknown)}")
     for name, shape in expected.items():
-        if tensors[name].shape != shape:
-            raise WeightsError(
-                f"{config.name}: tensor {name} has shape {tensors[name].shape}, expected {shape}"
-            )
-        if not np.isfinite(tensors[name]).all():
+        if (found := np.shape(tensors[name])) != shape:
+            raise WeightsError(f"{config.name}: tensor {name} has shape {found}, expected {shape}")
+
+
+def _check_finite(config: ModelConfig, tensors: Mapping[str, NDArray[Any]]) -> None:
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
             raise WeightsError(f"{config.name}: tensor {name} holds values that are not finite")
 
 
@@ -142,9 +147,10 @@ def _stored(config: ModelConfig, tensors: Mapping[str, NDArray[Any]], dtype: DTy
         fits = False
     if not fits:
         raise WeightsError(f"{config.name}: weights are stored as float16 or float32, not {dtype!r:.60}")
+    _check_shapes(config, tensors)
     with np.errstate(over="ignore"):  # an overflow is reported by the check
         stored = {name: np.ascontiguousarray(t, dtype) for name, t in tensors.items()}
-    _check(config, stored)
+    _check_finite(config, stored)
     return stored
 
 
@@ -197,7 +203,7 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
 
 def _weight_files(folder: Path, start: str = "") -> list[Path]:
     """The files of weights whose names begin so, sorted; of torch only where there is no safetensors file."""
-    files = sorted(folder.glob(f"{start}*"))
+    files = sorted(file for file in folder.glob(f"{start}*") if not file.name.endswith(LATENT_SUFFIX))
     return [file for file in files if file.suffix == ".safetensors"] or [
         file for file in files if file.suffix in _PICKLES
     ]
@@ -301,6 +307,9 @@ def _read_pickle(path: Path) -> Tensors:
         ) from None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
+        for value in state.values():  # a view may repeat a few numbers to any size
+            if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+                raise ValueError
         half = torch.bfloat16  # which numpy lacks
         return {
             str(key): (value.detach().float() if value.dtype == half else value.detach()).numpy()
@@ -320,7 +329,7 @@ def _native(tensors: Tensors, metadata: dict[str, str]) -> Weights:
 
 
 def _is_single(tensors: Tensors) -> bool:
-    return bool(tensors) and all(re.match(r"\d+\.", key) for key in tensors)
+    return bool(tensors) and all(re.match(r"\d{1,4}\.", key) for key in tensors)
 
 
 def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
@@ -330,7 +339,7 @@ def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
         parts["encoder" if "0.weight" in tensors else "decoder"] = dict(tensors)
     else:
         for key, tensor in tensors.items():
-            match = re.fullmatch(r"(encoder|decoder)\.(layers\.)?(\d+)(\..+)", key)
+            match = re.fullmatch(r"(encoder|decoder)\.(layers\.)?(\d{1,4})(\..+)", key)
             if not match:
                 raise WeightsError(f"unknown architecture (tensor {key!r}, and no zenith-ae metadata)")
             part, diffusers, index, rest = match.groups()
@@ -407,6 +416,8 @@ def taesd_files(path: str | os.PathLike[str]) -> dict[str, Path]:
 def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike = np.float32) -> None:
     """Write a model of the TAESD family in its original layout, a file for each part that it has.
 
+    All of them are whole on the disk before the first replaces one that was there.
+
     Raises
     ------
     WeightsError
@@ -418,10 +429,7 @@ def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike 
     _vanilla(weights)
     files = taesd_files(path)
     stored = _stored(weights.config, weights.tensors, dtype)
-    for part in weights.config.parts:
-        data = safetensors_bytes(_of_part(part, stored))
-        with atomic_writer(files[part]) as file:
-            file.write(data)
+    write_together({files[p]: safetensors_bytes(_of_part(p, stored)) for p in weights.config.parts})
 
 
 def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTypeLike = np.float32) -> None:
@@ -464,11 +472,12 @@ def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTyp
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: cannot make the folder: {reason(error)}") from None
-    data = safetensors_bytes(tensors, {"format": "pt"})
-    with atomic_writer(folder / f"{_DIFFUSERS_FILE}.safetensors") as file:
-        file.write(data)
-    with atomic_writer(folder / "config.json") as file:
-        file.write((json.dumps(config, indent=2) + "\n").encode())
+    write_together(
+        {
+            folder / f"{_DIFFUSERS_FILE}.safetensors": safetensors_bytes(tensors, {"format": "pt"}),
+            folder / "config.json": (json.dumps(config, indent=2) + "\n").encode(),
+        }
+    )
 
 
 def latent_numbers(weights: Weights) -> dict[str, float]:

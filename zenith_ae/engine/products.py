@@ -21,6 +21,7 @@ from .program import Activation, Mix, Product, Spectral, Step
 __all__ = ["MAX_SEGMENTS", "Products"]
 
 MAX_SEGMENTS = 64
+MAX_IDENTITY = 4096  # channels that are moved by a product with ones, so many squared
 
 Tap = tuple[int, int]
 Array = NDArray[np.float32]
@@ -187,6 +188,8 @@ class Products:
     def identity(self, step: Step, channels: int, r: int, shuffle: int, upsample: bool) -> list[Product]:
         """Moves pixels only, by a product with ones: exact, and rare enough."""
         n = channels * r * r
+        if n > MAX_IDENTITY:
+            raise ConfigError(f"{step}: moving {n} channels at once is more than {MAX_IDENTITY}")
         eye = np.eye(n, dtype=np.float32)
         taps = [(y, x) for y in range(r) for x in range(r)]
         if upsample and step.out is None:

@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, inf, lcm
+from math import ceil, lcm
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from ..errors import ConfigError
@@ -55,6 +55,8 @@ __all__ = [
 
 Shape = tuple[int, ...]
 T = TypeVar("T")
+# Files say anything: a shuffle is made of r^4 numbers for each channel.
+MAX_SHUFFLE = 32
 
 
 class cached_property(Generic[T]):  # noqa: N801 - stands in for one of that name
@@ -99,8 +101,10 @@ class Layer:
             value = getattr(self, f.name)
             if f.type == "int" and (type(value) is not int or value < (f.name != "tile")):
                 raise ConfigError(f"{self}: {f.name} must be a positive integer, got {value!r}")
-            if f.type == "float" and (type(value) not in (int, float) or not 0 < value < inf):
-                raise ConfigError(f"{self}: {f.name} must be a positive number, got {value!r}")
+            if f.name == "r" and value > MAX_SHUFFLE:
+                raise ConfigError(f"{self}: {f.name} must be at most {MAX_SHUFFLE}, got {value!r}")
+            if f.type == "float" and (type(value) not in (int, float) or not 1e-6 <= value <= 1e6):
+                raise ConfigError(f"{self}: {f.name} must be a number in 1e-6..1e6, got {value!r}")
             if f.type == "bool" and type(value) is not bool:
                 raise ConfigError(f"{self}: {f.name} must be true or false, got {value!r}")
 

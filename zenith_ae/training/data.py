@@ -73,7 +73,9 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
         found = (
             p
             for p in path.rglob("*")
-            if p.suffix.lower() in READABLE_SUFFIXES and not p.name.startswith(".") and not is_result(p)
+            if p.suffix.lower() in READABLE_SUFFIXES
+            and not _is_hidden(p.relative_to(path))
+            and not is_result(p)
         )
         files = {p.relative_to(path).as_posix(): p for p in found}
         for name in sorted(files):
@@ -87,7 +89,7 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
                     for m in tar
                     if m.isfile()
                     and Path(m.name).suffix.lower() in READABLE_SUFFIXES
-                    and not Path(m.name).name.startswith(".")
+                    and not _is_hidden(Path(m.name))
                 }
         except (OSError, tarfile.TarError) as error:
             raise ImageError(f"{path}: not a readable uncompressed tar pack ({error})") from None
@@ -97,6 +99,11 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
         yield path.name, path.read_bytes
     else:
         raise ImageError(f"{path}: no such folder, tar pack or picture")
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a file, or a folder on the way to it, is hidden: thumbnails, what other systems leave."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _range_reader(path: Path, offset: int, size: int) -> Read:

@@ -232,6 +232,8 @@ def camera(
     mottle: float = 0.0,
     mottle_radius: float = 4.0,
     reduced: bool = False,
+    shrinkage: tuple[float, ...] = (),
+    loudness: float = 3.0,
 ) -> Pair:
     """The noise of a developed photograph.
 
@@ -259,6 +261,9 @@ def camera(
         a noise reduction that works at several scales takes the finer ones away more thoroughly.
     reduced
         The photograph was reduced to half its size: finer, less correlated noise.
+    shrinkage, loudness
+        What a noise reduction that spares edges leaves: thresholds of `_shrink`, finest scale first, in
+        standard deviations of the noise there, which was ``loudness`` times as strong before.
     """
     linear = to_linear(_logistic(clean, 1 / contrast))
     gains = np.asarray(balance, np.float32)
@@ -266,33 +271,70 @@ def camera(
     raw = np.maximum(linear @ np.linalg.inv(matrix).T, 0) / gains
     if reduced:
         raw = raw.repeat(2, axis=1).repeat(2, axis=2)
-    noise = np.sqrt(raw + np.float32(read_share)) * rng.standard_normal(raw.shape, dtype=np.float32)
-    noise = _through_mosaic(noise, int(rng.integers(4)))
-    if reduced:
-        n, h, w, _ = noise.shape
-        noise = noise.reshape(n, h // 2, 2, w // 2, 2, 3).mean(axis=(2, 4))
-    noise = (noise * gains) @ matrix.T
-    if luma_blur or chroma_blur:
-        luma = noise.mean(axis=3, keepdims=True)
-        noise = _separable(noise - luma, _gaussian_kernel(chroma_blur))
-        noise += _separable(luma, _gaussian_kernel(luma_blur))
-    if mottle:
-        coarse = _separable(noise, _gaussian_kernel(mottle_radius))
-        scale = np.sqrt(np.mean(noise**2) / max(float(np.mean(coarse**2)), 1e-12))
-        noise = (1 - np.float32(mottle)) * noise + np.float32(mottle * scale) * coarse
+    deviation = np.sqrt(raw + np.float32(read_share))
+    phase = int(rng.integers(4))
     # The noise is scaled to the asked strength through the slope of the tone curve.
     step = np.float32(1e-3)
     slope = (_develop(linear + step, contrast) - _develop(np.maximum(linear - step, 0), contrast)) / (
         step + np.minimum(linear, step)
     )
-    rms = np.sqrt(np.mean((noise * slope) ** 2, axis=(1, 2, 3), keepdims=True))
-    degraded = _develop(
-        np.clip(linear + noise * (np.float32(strength) / np.maximum(rms, 1e-8)), 0, 1), contrast
-    )
+
+    def noisy(strength: float) -> np.ndarray:
+        noise = _through_mosaic(deviation * rng.standard_normal(raw.shape, dtype=np.float32), phase)
+        if reduced:
+            n, h, w, _ = noise.shape
+            noise = noise.reshape(n, h // 2, 2, w // 2, 2, 3).mean(axis=(2, 4))
+        noise = (noise * gains) @ matrix.T
+        if luma_blur or chroma_blur:
+            luma = noise.mean(axis=3, keepdims=True)
+            noise = _separable(noise - luma, _gaussian_kernel(chroma_blur))
+            noise += _separable(luma, _gaussian_kernel(luma_blur))
+        if mottle:
+            coarse = _separable(noise, _gaussian_kernel(mottle_radius))
+            scale = np.sqrt(np.mean(noise**2) / max(float(np.mean(coarse**2)), 1e-12))
+            noise = (1 - np.float32(mottle)) * noise + np.float32(mottle * scale) * coarse
+        return _develop(np.clip(linear + noise * _gain_to(strength, noise * slope), 0, 1), contrast)
+
+    if shrinkage:
+        # What two shots differ in has no mean, which would be content, but has the noise's covariance.
+        left = np.subtract(*_shrink(noisy(loudness * strength), noisy(loudness * strength), shrinkage))
+        degraded = clean + left * _gain_to(strength, left)
+    else:
+        degraded = noisy(strength)
     degraded = as_file(degraded)
     if quality is not None:
         degraded = _as_jpeg(degraded, rng, quality, subsample=bool(rng.integers(2)))
     return _against(degraded, clean)
+
+
+def _gain_to(strength: float, noise: np.ndarray) -> np.ndarray:
+    """The factor (N, 1, 1, 1) that gives each noise (N, H, W, C) this root mean square."""
+    rms = np.sqrt(np.mean(noise**2, axis=(1, 2, 3), keepdims=True))
+    return np.float32(strength) / np.maximum(rms, np.float32(1e-8))
+
+
+def _shrink(a: np.ndarray, b: np.ndarray, thresholds: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Two shots (N, H, W, 3) of one picture, denoised by soft thresholds (Donoho 1995, IEEE TIT 41:3).
+
+    The wavelets are the undecimated ones of a cubic B-spline (Holschneider et al. 1989), of brightness
+    and of the three differences from it. A threshold is in standard deviations of the noise of its
+    scale, which is known from what the shots differ in.
+    """
+    shots = np.stack([a, b])
+    luma = shots.mean(axis=4, keepdims=True)
+    coarse = np.concatenate([luma, shots - luma], axis=4)
+    result = np.zeros_like(coarse)
+    for scale, threshold in enumerate(thresholds):
+        kernel = np.zeros(4 * 2**scale + 1, np.float32)
+        kernel[:: 2**scale] = np.array([1, 4, 6, 4, 1], np.float32) / 16
+        smooth = np.stack([_separable(shot, kernel) for shot in coarse])
+        detail = coarse - smooth
+        noise = np.sqrt(np.mean((detail[0] - detail[1]) ** 2, axis=(1, 2), keepdims=True) / 2)
+        result += np.sign(detail) * np.maximum(np.abs(detail) - np.float32(threshold) * noise, 0)
+        coarse = smooth
+    result += coarse
+    result = result[..., 1:] + result[..., :1]
+    return result[0], result[1]
 
 
 def flat_area(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -402,7 +444,8 @@ def _separable(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
         result = np.zeros_like(x)
         for i, tap in enumerate(kernel):
             window[axis] = slice(i, i + x.shape[axis])
-            result += tap * padded[tuple(window)]
+            if tap:
+                result += tap * padded[tuple(window)]
         x = result
     return x
 
@@ -438,6 +481,8 @@ class Mixture:
     subsampled: float = 0.75  # of the noisy JPEGs with half the resolution of colour, as most are
     camera_strength: Range = (1 / 255, 45 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
+    shrunk: float = 0.5  # share of the camera pictures whose noise was reduced by `_shrink`
+    loudness: Range = (1.5, 6.0)  # of their noise before, log-uniform
     soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do
     enlarged: Range = (1.2, 3.0)  # by this factor, log-uniform
     photon_gain: Range = (5e-4, 3e-2)  # log-uniform
@@ -549,7 +594,15 @@ class Mixture:
             mottle=rng.uniform(0.1, 0.8) if rng.random() < 0.5 else 0.0,
             mottle_radius=_log_uniform(rng, (2.0, 8.0)),
             reduced=rng.random() < 0.25,
+            shrinkage=self._thresholds(rng) if rng.random() < self.shrunk else (),
+            loudness=_log_uniform(rng, self.loudness),
         )
+
+    @staticmethod
+    def _thresholds(rng: np.random.Generator) -> tuple[float, ...]:
+        """Of up to four scales; coarser ones are often spared, which leaves mottle."""
+        first, fall = rng.uniform(0.5, 3.0), rng.uniform(0.4, 1.0)
+        return tuple(float(first * fall**scale) for scale in range(int(rng.integers(1, 5))))
 
     def _poisson_gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         gain, read = _log_uniform(rng, self.photon_gain), _log_uniform(rng, self.read_noise)

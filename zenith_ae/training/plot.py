@@ -17,22 +17,21 @@ def read_log(path: str | Path) -> list[Record]:
     """The records of a training log, in order of steps.
 
     A run that was killed and resumed has logged some steps twice: when the steps go back, the
-    records from there on are replaced. A last line that was cut off in writing is left out.
+    records from there on are replaced. Lines that were cut off in writing are left out.
 
     Raises
     ------
     ValueError
-        Where any other line is not a JSON object with a ``step``.
+        Where a whole line is not a JSON object with a ``step``.
     """
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
     records: list[Record] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("{") and not line.endswith("}"):  # records have no further braces
+            continue
         try:
             record = json.loads(line)
             step = record["step"]
         except (json.JSONDecodeError, KeyError, TypeError):
-            if number == len(lines):
-                break
             raise ValueError(f"{path}: line {number} is no record of a training") from None
         first = len(records)
         while first and records[first - 1]["step"] >= step:

@@ -321,8 +321,9 @@ class Trainer:
             k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)
         }  # JSON has no NaN
         record = {"step": self.step, "seconds": round(self.seconds, 1)} | finite
-        with self.log_path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        with self.log_path.open("ab+") as file:
+            cut_off = file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
+            file.write((b"\n" if cut_off else b"") + json.dumps(record).encode() + b"\n")
         print(" ".join(f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in record.items()),
               file=sys.stderr, flush=True)  # fmt: skip
 
