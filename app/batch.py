@@ -62,15 +62,19 @@ class Kind:
     suffixes : endings of the files that it takes from a folder.
     rename : input name -> default output name.
     writes : endings of the files that it can write.
+    foreign : endings of files that people would expect it to take, but which it cannot read.
     """
 
     suffixes: frozenset[str]
     rename: Callable[[str], str]
     writes: frozenset[str]
+    foreign: frozenset[str] = frozenset()
 
 
-def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
+def plan(inputs: Sequence[str], output: str | None, kind: Kind, foreign: set[str] | None = None) -> list[Job]:
     """The jobs of a command line, in order, without touching any output.
+
+    The files in folders that have a ``kind.foreign`` ending are added to ``foreign``.
 
     Raises
     ------
@@ -87,7 +91,8 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind) -> list[Job]:
         raise click.UsageError("standard input (-) is a terminal; pipe a file into it")
     # What may name several files goes into a folder, even where it happens to name only one.
     collection = any(os.path.isdir(i) or _is_pattern(i) for i in inputs)
-    found = [entry for i in inputs for entry in _expand(i, kind, output)]
+    foreign = set() if foreign is None else foreign
+    found = [entry for i in inputs for entry in _expand(i, kind, output, foreign)]
     if output is None:
         output = STDIO if list(inputs) == [STDIO] else None
     single = len(found) == 1 and not collection
@@ -199,13 +204,15 @@ def _folders(top: str, above: tuple[str, ...] = ()) -> Iterator[str]:
         yield from _folders(os.path.join(top, name), (*above, here))
 
 
-def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, str, ZenithError | None]]:
+def _expand(
+    item: str, kind: Kind, output: str | None, foreign: set[str]
+) -> Iterator[tuple[str, str, ZenithError | None]]:
     """(file, path below the folder that was given, error) of one argument."""
     if item == STDIO:
         yield item, "stdin", None
     elif os.path.isdir(item):
         results: list[str] = []
-        found, above = list(_walk(item, kind, output, results)), len(os.path.join(item, ""))
+        found, above = list(_walk(item, kind, output, foreign, results)), len(os.path.join(item, ""))
         for file, error in found:
             yield file, file[above:], error
         if not found and results:
@@ -218,7 +225,9 @@ def _expand(item: str, kind: Kind, output: str | None) -> Iterator[tuple[str, st
         matches = sorted(set(_matches(item)))
         avoid = _output_folder(output)
         folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
-        found = [f for m in folders for f in (_walk(m, kind, output) if os.path.isdir(m) else [(m, None)])]
+        found = [
+            f for m in folders for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
+        ]
         wanted = {file: error for file, error in found if error or not is_result(file)}
         if not wanted:
             only = "matches only results of this program" if found else "matches no file"
@@ -245,7 +254,7 @@ def _output_folder(output: str | None) -> str | None:
 
 
 def _walk(
-    folder: str, kind: Kind, output: str | None, results: list[str] | None = None
+    folder: str, kind: Kind, output: str | None, foreign: set[str], results: list[str] | None = None
 ) -> Iterator[tuple[str, ZenithError | None]]:
     """Files of a folder and those below, in order, then folders that cannot be read, with the error.
 
@@ -259,7 +268,11 @@ def _walk(
             f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
         )
         for file in sorted(files):
-            wanted = file.lower().endswith(endings) and not file.startswith(".")
+            if file.startswith("."):
+                continue
+            if _ending(file) in kind.foreign:
+                foreign.add(os.path.join(root, file))
+            wanted = file.lower().endswith(endings)
             if wanted and is_result(file):
                 if results is not None:
                     results.append(file)

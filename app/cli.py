@@ -168,7 +168,7 @@ def deblur(**options: Any) -> int:
 
 
 @cli.command(context_settings=CONTEXT, short_help="Denoise what appears in a folder.")
-@common("zenith-denoise", "the clean pictures")
+@common("zenith-denoise", "the clean pictures", folder=True)
 @writing
 @noise
 @click.option("--interval", type=Number(0.05), default=1.0, show_default=True,
@@ -176,7 +176,7 @@ def deblur(**options: Any) -> int:
 def watch(**options: Any) -> int:
     """Denoise every picture in a folder, and each new one as soon as it is complete.
 
-    INPUT is a folder, searched with its subfolders. A picture counts as complete when it did not
+    FOLDER is searched with its subfolders. A picture counts as complete when it did not
     change between two looks; one that is replaced later replaces the result that this run made of it;
     results that were there before stay, without --overwrite. What cannot be read is reported once, and
     tried again when it changes; what cannot be written, after a while. Ctrl-C ends it.
@@ -224,10 +224,13 @@ def encode(**options: Any) -> int:
       zenith-ae encode photo.jpg
       zenith-ae encode photos/ -o latents/ --dtype fp32
     """
-    from zenith_ae.images import READABLE_SUFFIXES
+    from zenith_ae.images import FOREIGN_SUFFIXES, READABLE_SUFFIXES
     from zenith_ae.latents import SUFFIX, encode_latents, write_latents
 
-    kind = Kind(READABLE_SUFFIXES, lambda name: Path(name).stem + SUFFIX, frozenset({".safetensors"}))
+    def rename(name: str) -> str:
+        return Path(name).stem + SUFFIX
+
+    kind = Kind(READABLE_SUFFIXES, rename, frozenset({".safetensors"}), FOREIGN_SUFFIXES)
     session = Session(kind, options)
 
     def compute(job: Job, picture: Picture) -> tuple[LatentFile, dict[str, Any]]:
@@ -321,7 +324,7 @@ def roundtrip(**options: Any) -> int:
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         from zenith_ae.batches import to_rgb
-        from zenith_ae.latents import as_stored
+        from zenith_ae.latents import BITS, as_stored
         from zenith_ae.metrics import psnr, ssim
 
         model = session.load(options["model"])
@@ -330,7 +333,7 @@ def roundtrip(**options: Any) -> int:
         pixels = picture.pixels[None]
         result = model.decode_like(z, pixels, picture.layout, options["tile"])
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
-        bits = {"fp16": 16, "fp32": 32, "uint8": 8}[options["dtype"]]
+        bits = BITS[options["dtype"]]
         scores = {
             "psnr": round(min(psnr(before, after), 999.0), 3),
             "ssim": round(ssim(before, after), 5),

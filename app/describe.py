@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 import click
@@ -11,10 +12,21 @@ import click
 from zenith_ae.errors import ZenithError
 from zenith_ae.files import is_device
 
-from .batch import visible
+from .batch import STDIO, visible
 from .session import ANY_PATH
 
 __all__ = ["info", "models"]
+
+# What the models that ship are for; what they are made of is in their configs.
+USES = {
+    "zenith-denoise": "Removes noise (default of denoise)",
+    "zenith-denoise-fast": "Removes noise, in about 0.6 of the time",
+    "zenith-deblur": "Makes soft pictures sharp (deblur)",
+    "zenith-taef2": "FLUX.2 latents, nearest to the picture",
+    "zenith-taef2-lite": "FLUX.2 latents, sharper and faster (default of encode)",
+    "zenith-taef2-nano": "FLUX.2 latents, for live previews",
+    "zenith-4ch-lite": "Latents of its own, for compact storage",
+}
 
 
 @click.command(short_help="List models and architectures.")
@@ -35,9 +47,8 @@ def models(as_json: bool) -> int:
     for name, path in available_weights().items():
         try:
             weights = load_weights(path)
-            shipped.append(
-                {**summary(weights.config), "name": name, "weights": weights.hash, "shipped": True}
-            )
+            own = {"name": name, "weights": weights.hash, "shipped": True, "use": USES.get(name, "")}
+            shipped.append({**summary(weights.config), **own})
         except ZenithError as error:
             failed = True
             click.echo(f"zenith-ae: {error}", err=True)
@@ -79,7 +90,8 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
         size = f"{row['parameters'] / 1e6:.2f} M"
         cost = " + ".join(f"{value:.2f}" for value in row["gmacs_512"].values())
         click.echo(
-            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>15} GMAC  {row['description']}"
+            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>15} GMAC  "
+            f"{row.get('use') or row['description']}"
         )
 
 
@@ -87,7 +99,8 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
 @click.argument("file", type=ANY_PATH, metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def info(file: str, as_json: bool) -> int:
-    """Describe a picture, a latent file, or a model (its weights file, folder or name).
+    """Describe a picture (- is one on standard input), a latent file, or a model (its weights file,
+    folder or name).
 
     \b
     Examples:
@@ -112,6 +125,8 @@ def describe(file: str) -> dict[str, Any]:
     from zenith_ae.latents import latent_metadata
     from zenith_ae.weights import SUFFIXES
 
+    if file == STDIO:
+        return picture_facts(file)
     if os.path.isdir(file) or (not os.path.exists(file) and not os.path.splitext(file)[1]):
         return model_facts(file)
     if is_device(file):  # what a pipe holds can be read only once
@@ -130,7 +145,8 @@ def describe(file: str) -> dict[str, Any]:
 def picture_facts(file: str) -> dict[str, Any]:
     from zenith_ae.images import read_picture
 
-    picture = read_picture(file)
+    source = sys.stdin.buffer.read() if file == STDIO else file
+    picture = read_picture(source, "<stdin>" if file == STDIO else None, every=True)
     return {
         "file": file,
         "kind": "picture",
@@ -139,6 +155,7 @@ def picture_facts(file: str) -> dict[str, Any]:
         "height": picture.height,
         "mode": picture.mode,
         "bits": picture.pixels.dtype.itemsize * 8,
+        "pictures": len(picture.frames),
         "metadata": [key for key in ("icc_profile", "exif", "xmp", "dpi") if key in picture.metadata],
         "notes": list(picture.every_note),
     }

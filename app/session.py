@@ -105,15 +105,16 @@ class Sigma(AutoOr):
         return sigma
 
 
-def common(model: str | None, what: str) -> Callable[[Callable], Callable]:
-    """The options that every command on files has."""
+def common(model: str | None, what: str, folder: bool = False) -> Callable[[Callable], Callable]:
+    """The options that every command on files has; or one on a ``folder``, which makes many files."""
     text = f"[default: {model}]" if model else "[default: the one named in the latent file]"
     options = [
-        click.argument("inputs", nargs=-1, required=True, type=ANY_PATH, metavar="INPUT..."),
-        click.option("-o", "--output", type=ANY_PATH, metavar="FILE|DIR|-",
-                     help=f"Where to write {what}; - is standard output."),
-        click.option("--model", default=model, type=Model(), metavar="NAME|FILE",
-                     help=f"A model or weights file. {text}"),
+        click.argument("inputs", nargs=-1, required=True, type=ANY_PATH,
+                       metavar="FOLDER" if folder else "INPUT..."),
+        click.option("-o", "--output", type=ANY_PATH, metavar="DIR" if folder else "FILE|DIR|-",
+                     help=f"Where to write {what}{'' if folder else '; - is standard output'}."),
+        click.option("--model", default=model, type=Model(), metavar="NAME|FILE|DIR",
+                     help=f"A model, or a file or folder of weights. {text}"),
         click.option("--tile", type=Tile(), default="auto", show_default=True,
                      help="Side of the tiles in pixels; 0: no tiles. Never changes the result."),
         click.option("--threads", type=click.IntRange(1, 256), help="CPU threads. [default: all]"),
@@ -138,7 +139,8 @@ def writing(command: Callable) -> Callable:
     """The options of commands that write pictures."""
     options = [
         click.option("--format", "suffix", metavar="EXT",
-                     help="Format of outputs without -o FILE: png, jpg, ... [default: the input's, or png]"),
+                     help="Format of outputs without -o FILE: png, jpg, ... "
+                          "[default: the input's ending, or png]"),
         click.option("--quality", type=click.IntRange(1, 100),
                      help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
         click.option("--strip/--keep-metadata",
@@ -157,7 +159,18 @@ class Session:
         if options["as_json"] and options["output"] == STDIO:
             raise click.UsageError("--json and -o - both want standard output; write to a file")
         self.reporter = Reporter(options["as_json"], options["quiet"], options["verbose"])
-        self.jobs = plan(options["inputs"], options["output"], kind)
+        foreign: set[str] = set()
+        self.jobs = plan(options["inputs"], options["output"], kind, foreign)
+        if foreign:
+            from zenith_ae.camera_raw import RAW_SUFFIXES
+
+            endings = sorted({Path(file).suffix.lower() for file in foreign})
+            what = (
+                f"{len(foreign)} file{'s'[: len(foreign) > 1]} left out: {' '.join(endings)} cannot be read"
+            )
+            raw = not RAW_SUFFIXES.isdisjoint(endings)
+            what += " without rawpy (pip install 'zenith-ae[raw]')" if raw else "; convert them first"
+            self.reporter.note(what)
         if options["as_json"] and any(job.output == STDIO for job in self.jobs):
             raise click.UsageError("--json and the result both want standard output; give -o FILE")
         self._models: dict[str, Any] = {}
@@ -173,7 +186,7 @@ class Session:
                 raise click.UsageError(f"{name} {kinds}; `zenith-ae models` lists models")
             self._models[name] = model
             engine = model.engine
-            how = f"{engine.isa}, {engine.dtype}, {engine.threads} threads"
+            how = f"{engine.isa}, {engine.dtype}, {engine.threads} thread{'s'[: engine.threads > 1]}"
             self.reporter.detail(f"model {model.name} ({model.hash}), {how}")
         return self._models[name]
 
@@ -316,11 +329,20 @@ def write_stdout(data: bytes) -> None:
 
 def picture_kind(tag: str, options: dict[str, Any]) -> Kind:
     """Pictures in, ``stem.tag.ext`` out: ``--format``, else the input's suffix where it can be written."""
-    from zenith_ae.image_writing import WRITABLE_SUFFIXES
-    from zenith_ae.images import READABLE_SUFFIXES
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES, write_format
+    from zenith_ae.images import FOREIGN_SUFFIXES, READABLE_SUFFIXES
 
     suffix = picture_suffix(options)
-    return Kind(READABLE_SUFFIXES, lambda name: output_name(name, tag, suffix), WRITABLE_SUFFIXES)
+    output = str(options["output"] or "")
+    named = Path(output).suffix.lower()
+    is_file = named in WRITABLE_SUFFIXES and not os.path.isdir(output) and output[-1:] not in ("/", os.sep)
+    if suffix and is_file and write_format(named) != write_format(suffix):
+        raise click.UsageError(f"-o {output} and --format {suffix[1:]} name two formats; give one")
+
+    def rename(name: str) -> str:
+        return output_name(name, tag, suffix)
+
+    return Kind(READABLE_SUFFIXES, rename, WRITABLE_SUFFIXES, FOREIGN_SUFFIXES)
 
 
 def output_name(name: str, tag: str, suffix: str | None = None) -> str:

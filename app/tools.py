@@ -172,7 +172,9 @@ class Limits:
     "--max-pixels",
     type=click.IntRange(1),
     default=Limits.pixels,
+    envvar="ZENITH_MAX_PIXELS",
     show_default=True,
+    show_envvar=True,
     help="Largest picture in pixels; more gets 400.",
 )
 def serve(

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from zenith_ae.errors import ConfigError
 from zenith_ae.files import visible
 
 from .session import Number
@@ -507,11 +508,15 @@ def evaluate(
     places = None if sheet is None else ContactSheet(sheet, worst, case)
     if sheet is not None:  # now: what is measured below may take an hour
         make_folder(sheet)
-    result = evaluate_model(
-        load(model, threads=threads), source, sigmas=sigmas or None, seed=seed, limit=limit,
-        degradations=degradations or None, grey=grey, reference=reference, other=second,
-        passes=int(passes), progress=progress, observe=places,
-    )  # fmt: skip
+    measured = load(model, threads=threads)
+    try:
+        result = evaluate_model(
+            measured, source, sigmas=sigmas or None, seed=seed, limit=limit,
+            degradations=degradations or None, grey=grey, reference=reference, other=second,
+            passes=int(passes), progress=progress, observe=places,
+        )  # fmt: skip
+    except ConfigError as error:  # options that do not go together
+        raise click.UsageError(str(error)) from None
     click.echo(to_json(result) if as_json else format_table(result, pictures))
     if places is not None:
         places.save()

@@ -1407,3 +1407,35 @@ def test_a_latent_file_in_capitals_becomes_a_picture_of_its_name(here, ae, capsy
     assert run(["encode", "a.png", *ae, "-o", "A.LATENT.SAFETENSORS"]) == 0
     assert run(["decode", "A.LATENT.SAFETENSORS", *ae]) == 0
     assert "A.decoded.png" in capsys.readouterr().out
+
+
+def test_pictures_of_kinds_that_are_not_read_are_left_out_with_a_note(here, dn, capsys):
+    picture(here / "in/a.png")
+    for name in ("in/b.heic", "in/deep/C.HEIC", "in/.hidden.heic", "in/notes.txt"):
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_bytes(b"?")
+    assert run(["denoise", "in", "-o", "out/", *dn]) == 0
+    assert "2 files left out: .heic cannot be read; convert them first" in capsys.readouterr().err
+    assert run(["denoise", "in", "-o", "out/", *dn, "-q"]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_a_file_and_a_format_that_differ_are_wrong_usage(here, dn, capsys):
+    picture(here / "a.png")
+    assert run(["denoise", "a.png", "-o", "b.png", "--format", "webp", *dn]) == 2
+    assert "two formats" in capsys.readouterr().err and not (here / "b.png").exists()
+    assert run(["denoise", "a.png", "-o", "b.jpeg", "--format", "jpg", *dn]) == 0
+    assert run(["denoise", "a.png", "-o", "out.png/", "--format", "webp", *dn]) == 0
+    assert (here / "out.png/a.denoised.webp").exists()
+
+
+def test_info_counts_frames_and_reads_standard_input(here, capsys, monkeypatch):
+    frames = [Image.new("RGB", (9, 6), (20 * n, 0, 0)) for n in range(3)]
+    frames[0].save(here / "a.gif", save_all=True, append_images=frames[1:])
+    assert run(["info", "a.gif", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["pictures"] == 3 and not facts["notes"]
+    stream = io.TextIOWrapper(io.BytesIO((here / "a.gif").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert run(["info", "-", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == facts | {"file": "-"}

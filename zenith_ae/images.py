@@ -49,6 +49,7 @@ from .image_guard import check_cost, without_comments
 from .image_metadata import ORIENTATION, has_gain_map, png_colours, read_metadata, upright, webp_is_lossless
 
 __all__ = [
+    "FOREIGN_SUFFIXES",
     "READABLE_SUFFIXES",
     "Picture",
     "alike",
@@ -159,6 +160,8 @@ _SUFFIXES = frozenset((
 
 #: Endings of the files that are looked for in folders; those of camera RAW where rawpy is installed.
 READABLE_SUFFIXES = _SUFFIXES | (RAW_SUFFIXES if rawpy_is_here() else frozenset())
+#: Endings of pictures that people have in folders too, and that cannot be read here.
+FOREIGN_SUFFIXES = (RAW_SUFFIXES | {".heic", ".heif", ".hif", ".jxl"}) - READABLE_SUFFIXES
 
 # Pillow's own limit is one number for the whole process. While files are read here it is ours, which
 # is checked once more before a pixel is decoded: Pillow refuses nothing below twice its limit.

@@ -29,6 +29,7 @@ from .errors import LatentError
 from .files import atomic_writer, reason, safetensors_bytes
 
 __all__ = [
+    "BITS",
     "DTYPES",
     "SUFFIX",
     "LatentFile",
@@ -46,7 +47,8 @@ _FORMAT = "zenith-ae-latent"
 _LAYOUTS = ("L", "LA", "RGB", "RGBA", "CMYK")
 _FLOATS = {"fp16": np.float16, "fp32": np.float32}
 #: Number formats of a latent file.
-DTYPES = ("fp16", "fp32", "uint8")
+BITS = {"fp16": 16, "fp32": 32, "uint8": 8}
+DTYPES = tuple(BITS)
 
 
 class Reader(Protocol):

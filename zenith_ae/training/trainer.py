@@ -81,7 +81,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         lengths = [length for length in (self.steps, self.minutes) if length is not None]
         if len(lengths) != 1:
-            raise ValueError("give either steps or minutes")
+            raise ValueError("give either steps or minutes (--steps, --minutes)")
         if lengths[0] <= 0:
             raise ValueError(f"steps or minutes must be positive, got {lengths[0]}")
         for name, known in (("optimizer", ("muon", "adamw")), ("precision", ("auto", "bf16", "float32"))):
