@@ -423,6 +423,28 @@ def test_camera_noise_grows_in_linear_light_with_brightness() -> None:
     assert ratio == pytest.approx(math.sqrt(0.6038 / 0.0331), rel=0.15)  # photon noise dominates
 
 
+def test_what_a_noise_reduction_leaves_lies_where_the_picture_has_detail() -> None:
+    clean = np.full((1, 96, 192, 3), 0.5, np.float32)
+    clean[:, :, 96:] += 0.2 * np.sign(rng(1).standard_normal((96, 96, 1))).astype(np.float32)
+    ratios = []
+    for shrinkage in ((), (3.0, 3.0, 2.0)):
+        error = degradations.camera(clean, rng(), 6 / 255, shrinkage=shrinkage)[0] - clean
+        assert np.sqrt((error**2).mean()) == pytest.approx(6 / 255, rel=0.06)
+        assert abs(error.mean()) < 0.5 / 255
+        ratios.append(error[:, :, :90].std() / error[:, :, 102:].std())
+    plain, shrunk = ratios
+    assert shrunk < 0.6 * plain
+
+
+def test_shrinkage_spares_what_stands_out_and_takes_the_rest() -> None:
+    clean = smooth()
+    a, b = (degradations.gaussian(clean, rng(seed), 10 / 255)[0] for seed in (1, 2))
+    nothing = degradations._shrink(a, b, ())
+    np.testing.assert_allclose(nothing[0], a, atol=1e-6)
+    less = degradations._shrink(a, b, (3.0, 3.0, 3.0))
+    assert all((x - clean).std() < 0.35 * (10 / 255) for x in less)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 9))
 def test_local_rms_is_the_mean_over_the_window(h: int, w: int, seed: int) -> None:
