@@ -151,6 +151,11 @@ def writing(command: Callable) -> Callable:
     return command
 
 
+def number_of(count: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 class Session:
     """What the commands on files share: the jobs, the reporter, the loaded models."""
 
@@ -165,9 +170,7 @@ class Session:
             from zenith_ae.camera_raw import RAW_SUFFIXES
 
             endings = sorted({Path(file).suffix.lower() for file in foreign})
-            what = (
-                f"{len(foreign)} file{'s'[: len(foreign) > 1]} left out: {' '.join(endings)} cannot be read"
-            )
+            what = f"{number_of(len(foreign), 'file')} left out: {' '.join(endings)} cannot be read"
             raw = not RAW_SUFFIXES.isdisjoint(endings)
             what += " without rawpy (pip install 'zenith-ae[raw]')" if raw else "; convert them first"
             self.reporter.note(what)
@@ -186,7 +189,7 @@ class Session:
                 raise click.UsageError(f"{name} {kinds}; `zenith-ae models` lists models")
             self._models[name] = model
             engine = model.engine
-            how = f"{engine.isa}, {engine.dtype}, {engine.threads} thread{'s'[: engine.threads > 1]}"
+            how = f"{engine.isa}, {engine.dtype}, {number_of(engine.threads, 'thread')}"
             self.reporter.detail(f"model {model.name} ({model.hash}), {how}")
         return self._models[name]
 
