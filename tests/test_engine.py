@@ -686,8 +686,6 @@ for e in engines:
         ((Linear(2049, 3),), 2049),
         ((Linear(3, 2049),), 3),
         ((Relu(), Linear(2049, 3)), 2049),
-        ((PixelUnshuffle(1024), Linear(3 * 1024**2, 1)), 3),
-        ((Linear(16, 3 * 1024**2), PixelShuffle(1024)), 16),
     ],
 )
 def test_pixels_too_wide_for_the_kernels_are_refused(layers: Layers, channels: int) -> None:
@@ -697,6 +695,13 @@ def test_pixels_too_wide_for_the_kernels_are_refused(layers: Layers, channels: i
     x = np.zeros((1, 2, 2, channels), np.float32)
     with pytest.raises(ConfigError, match="more than 2048"):
         native.run(part, x)
+
+
+def test_a_small_file_cannot_ask_for_a_large_matrix() -> None:
+    native = engine.create(custom((PixelUnshuffle(8), PixelUnshuffle(8)), 3), threads=1)
+    (part,) = native.weights.config.parts
+    with pytest.raises(ConfigError, match="more than"):
+        native.run(part, np.zeros((1, 64, 64, 3), np.float32))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
