@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 __all__ = [
-    "STDIO", "EmptyFolderError", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "plan",
-    "run_jobs", "show_plan",
+    "STDIO", "EmptyFolderError", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "names_folder",
+    "plan", "run_jobs", "show_plan",
 ]  # fmt: skip
 
 STDIO = "-"
@@ -96,11 +96,7 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind, foreign: set[str
     if output is None:
         output = STDIO if list(inputs) == [STDIO] else None
     single = len(found) == 1 and not collection
-    into_folder = (
-        output is not None
-        and output != STDIO
-        and (output.endswith(("/", os.sep)) or os.path.isdir(output) or not single)
-    )
+    into_folder = output is not None and output != STDIO and (names_folder(output) or not single)
     if output == STDIO:
         if not single:
             raise click.UsageError("-o - takes the output of a single input")
@@ -158,6 +154,11 @@ def _place(path: str, folders: dict[str, str]) -> str:
 def _folded(path: str) -> str:
     """What paths of one file have in common: macOS tells neither A from a nor two spellings of ä."""
     return unicodedata.normalize("NFD", path).casefold() if sys.platform == "darwin" else path
+
+
+def names_folder(output: str) -> bool:
+    """Whether an ``-o`` is a folder, or is to become one."""
+    return output.endswith(("/", os.sep)) or os.path.isdir(output)
 
 
 def _is_pattern(item: str) -> bool:
@@ -262,7 +263,7 @@ def _walk(
     """
     unread: list[OSError] = []
     avoid = _output_folder(output)
-    endings = tuple(kind.suffixes)
+    endings, foreign_endings = tuple(kind.suffixes), tuple(kind.foreign)
     for root, folders, files in os.walk(folder, onerror=unread.append):
         folders[:] = sorted(
             f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
@@ -270,10 +271,10 @@ def _walk(
         for file in sorted(files):
             if file.startswith("."):
                 continue
-            if _ending(file) in kind.foreign:
-                foreign.add(os.path.join(root, file))
             wanted = file.lower().endswith(endings)
-            if wanted and is_result(file):
+            if not wanted and file.lower().endswith(foreign_endings):
+                foreign.add(os.path.join(root, file))
+            elif wanted and is_result(file):
                 if results is not None:
                     results.append(file)
             elif wanted and not is_device(path := os.path.join(root, file)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import Any
 
 import click
@@ -12,8 +11,8 @@ import click
 from zenith_ae.errors import ZenithError
 from zenith_ae.files import is_device
 
-from .batch import STDIO, visible
-from .session import ANY_PATH
+from .batch import STDIO, Job, visible
+from .session import ANY_PATH, read_every
 
 __all__ = ["info", "models"]
 
@@ -143,10 +142,7 @@ def describe(file: str) -> dict[str, Any]:
 
 
 def picture_facts(file: str) -> dict[str, Any]:
-    from zenith_ae.images import read_picture
-
-    source = sys.stdin.buffer.read() if file == STDIO else file
-    picture = read_picture(source, "<stdin>" if file == STDIO else None, every=True)
+    picture = read_every(Job(file))
     return {
         "file": file,
         "kind": "picture",

@@ -285,12 +285,9 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         level = _sigma(sigma)
 
         def work(data: bytes) -> Response:
-            from zenith_ae.images import counted
-
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data, every=True)
-            several = len(noisy.frames) > 1
-            pixels = sum(counted((one.width, one.height), several) for one in noisy.frames)
+            pixels = noisy.counted_area
             settings = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain,
                         "passes": int(passes)}  # fmt: skip
             if pixels * int(passes) > limits.pixels:

@@ -17,7 +17,19 @@ from click.shell_completion import CompletionItem
 from zenith_ae.errors import OutputError
 from zenith_ae.files import atomic_writer, is_device, reason
 
-from .batch import STDIO, EmptyFolderError, Job, Kind, Reporter, Work, is_done, plan, run_jobs, show_plan
+from .batch import (
+    STDIO,
+    EmptyFolderError,
+    Job,
+    Kind,
+    Reporter,
+    Work,
+    is_done,
+    names_folder,
+    plan,
+    run_jobs,
+    show_plan,
+)
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
@@ -284,12 +296,12 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[st
     """Writes a picture to a file or standard output as the `writing` options say; returns notes."""
     from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 
-    quality = options["quality"]
+    quality, asked = options["quality"], picture_suffix(options)
 
     def write(job: Job, picture: Picture) -> tuple[str, ...]:
         if options["strip"]:
             picture = picture.stripped()
-        suffix = picture_suffix(options) or suffix_for(picture.format)
+        suffix = asked or suffix_for(picture.format)
         device = is_device(job.output)  # its name tells no format, and writers want to go back in a file
         if job.output != STDIO and not device:
             return write_picture(picture, job.output, quality)
@@ -306,8 +318,8 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[st
 
 
 def picture_suffix(options: dict[str, Any]) -> str | None:
-    """The suffix that ``--format`` asks for."""
-    from zenith_ae.image_writing import WRITABLE_SUFFIXES
+    """The suffix that ``--format`` asks for; wrong usage where ``-o`` names a file of another format."""
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES, write_format
 
     if options["suffix"] is None:
         return None
@@ -315,6 +327,11 @@ def picture_suffix(options: dict[str, Any]) -> str | None:
     if suffix not in WRITABLE_SUFFIXES:
         known = " ".join(sorted(s.removeprefix(".") for s in WRITABLE_SUFFIXES))
         raise click.UsageError(f"--format {options['suffix']}: cannot be written; use one of {known}")
+    output = options["output"] or ""
+    named = Path(output).suffix.lower()
+    is_file = named in WRITABLE_SUFFIXES and not names_folder(output)
+    if is_file and write_format(named) != write_format(suffix):
+        raise click.UsageError(f"-o {output} and --format {suffix[1:]} name two formats; give one")
     return suffix
 
 
@@ -332,15 +349,10 @@ def write_stdout(data: bytes) -> None:
 
 def picture_kind(tag: str, options: dict[str, Any]) -> Kind:
     """Pictures in, ``stem.tag.ext`` out: ``--format``, else the input's suffix where it can be written."""
-    from zenith_ae.image_writing import WRITABLE_SUFFIXES, write_format
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES
     from zenith_ae.images import FOREIGN_SUFFIXES, READABLE_SUFFIXES
 
     suffix = picture_suffix(options)
-    output = str(options["output"] or "")
-    named = Path(output).suffix.lower()
-    is_file = named in WRITABLE_SUFFIXES and not os.path.isdir(output) and output[-1:] not in ("/", os.sep)
-    if suffix and is_file and write_format(named) != write_format(suffix):
-        raise click.UsageError(f"-o {output} and --format {suffix[1:]} name two formats; give one")
 
     def rename(name: str) -> str:
         return output_name(name, tag, suffix)

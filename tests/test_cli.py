@@ -1427,6 +1427,7 @@ def test_a_file_and_a_format_that_differ_are_wrong_usage(here, dn, capsys):
     assert run(["denoise", "a.png", "-o", "b.jpeg", "--format", "jpg", *dn]) == 0
     assert run(["denoise", "a.png", "-o", "out.png/", "--format", "webp", *dn]) == 0
     assert (here / "out.png/a.denoised.webp").exists()
+    assert run(["decode", "a.latent.safetensors", "-o", "b.png", "--format", "webp"]) == 2
 
 
 def test_info_counts_frames_and_reads_standard_input(here, capsys, monkeypatch):

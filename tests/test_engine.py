@@ -697,11 +697,26 @@ def test_pixels_too_wide_for_the_kernels_are_refused(layers: Layers, channels: i
         native.run(part, x)
 
 
+@pytest.mark.parametrize(
+    ("layers", "channels"),
+    [
+        ((PixelUnshuffle(1024), Linear(3 * 1024**2, 1)), 3),
+        ((Linear(16, 3 * 1024**2), PixelShuffle(1024)), 16),
+    ],
+)
+def test_shuffles_of_very_wide_pixels_are_refused(layers: Layers, channels: int) -> None:
+    with pytest.raises(ConfigError, match="r must be at most 32, got 1024"):
+        custom(layers, channels)
+
+
 def test_a_small_file_cannot_ask_for_a_large_matrix() -> None:
-    native = engine.create(custom((PixelUnshuffle(8), PixelUnshuffle(8)), 3), threads=1)
+    """Shuffles have no weights, and what moves pixels is a product with ones."""
+    shuffles = (PixelUnshuffle(8), PixelUnshuffle(8), PixelShuffle(8), PixelShuffle(8))
+    native = engine.create(custom(shuffles, 3), threads=1)
     (part,) = native.weights.config.parts
-    with pytest.raises(ConfigError, match="more than"):
+    with pytest.raises(ConfigError, match="moves 12288 channels at once, more than 4096") as caught:
         native.run(part, np.zeros((1, 64, 64, 3), np.float32))
+    assert len(str(caught.value)) < 100
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

@@ -167,6 +167,14 @@ def line_trainer(out: Path, **options: object) -> restore.Trainer:
     return restore.Trainer(torch.nn.Linear(3, 1), make_batch, loss, config, export)
 
 
+def test_a_record_begins_a_line_of_its_own_after_one_that_was_cut_off(tmp_path) -> None:
+    trainer = line_trainer(tmp_path)
+    trainer.log_path.write_text('{"step": 1}\n{"step": 2, "lo')
+    for _ in range(2):
+        trainer._log({"loss": 1.0})
+    assert [json.loads(line).get("loss") for line in trainer.log_path.read_text().splitlines()[2:]] == [1, 1]
+
+
 def test_several_processes_train_one_model(tmp_path) -> None:
     """Two processes of batches of 4 do what one does with both their batches."""
     in_two_processes("t.line_trainer(folder / 'two').run()", tmp_path)

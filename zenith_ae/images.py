@@ -55,7 +55,6 @@ __all__ = [
     "alike",
     "check_floats",
     "check_picture",
-    "counted",
     "from_pil",
     "has_more",
     "read_picture",
@@ -65,7 +64,7 @@ __all__ = [
 
 #: Pixels that a file may claim before it is refused; ZENITH_MAX_PIXELS overrides it.
 MAX_PIXELS = 2**28
-#: What each of several frames counts as at least: a ZIP's worth of frames of one pixel is days of work.
+#: What each of several frames counts as at least: a megabyte of frames of one pixel is minutes of work.
 LEAST_FRAME = 2**14
 
 _CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
@@ -113,6 +112,12 @@ class Picture:
     def area(self) -> int:
         """Pixels of all frames or pages."""
         return sum(one.width * one.height for one in self.frames)
+
+    @property
+    def counted_area(self) -> int:
+        """`area` as limits count it: a small one of several frames as `LEAST_FRAME` pixels."""
+        several = len(self.frames) > 1
+        return sum(_counted((one.width, one.height), several) for one in self.frames)
 
     @property
     def every_note(self) -> tuple[str, ...]:
@@ -291,7 +296,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 if index:
                     image.seek(index)
                     check_size(image.size, name, max_pixels, before=area)  # pages may differ
-                area += counted(image.size, True)
+                area += _counted(image.size, True)
                 tags = getattr(image, "tag_v2", {})
                 if _TILE_WIDTH in tags and _TILE_HEIGHT in tags:  # decoded whole, however small the page
                     check_size((tags[_TILE_WIDTH], tags[_TILE_HEIGHT]), name, max_pixels)
@@ -426,7 +431,7 @@ def check_size(
     width, height = size
     if width < 1 or height < 1:
         raise ImageError(f"{name}: has no pixels ({width} x {height})")
-    one = counted(size, count > 1 or before > 0)
+    one = _counted(size, count > 1 or before > 0)
     if before + count * one > limit:
         what = f"{f'{count} times ' if count > 1 else ''}{width} x {height} pixels"
         what += f", which count as {one}," if one > width * height else ""
@@ -434,7 +439,7 @@ def check_size(
         raise ImageError(f"{name}: {what} exceed the limit of {limit} (a decompression bomb?); {hint}")
 
 
-def counted(size: tuple[int, int], several: bool) -> int:
+def _counted(size: tuple[int, int], several: bool) -> int:
     """The pixels that a frame (width, height) counts as towards a limit.
 
     Of ``several`` small ones each takes as much time and memory as one of `LEAST_FRAME` pixels.

@@ -189,7 +189,7 @@ class Products:
         """Moves pixels only, by a product with ones: exact, and rare enough."""
         n = channels * r * r
         if n > MAX_IDENTITY:
-            raise ConfigError(f"{step}: moving {n} channels at once is more than {MAX_IDENTITY}")
+            raise ConfigError(f"layer {step.label}: moves {n} channels at once, more than {MAX_IDENTITY}")
         eye = np.eye(n, dtype=np.float32)
         taps = [(y, x) for y in range(r) for x in range(r)]
         if upsample and step.out is None:

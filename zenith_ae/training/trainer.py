@@ -322,8 +322,11 @@ class Trainer:
         }  # JSON has no NaN
         record = {"step": self.step, "seconds": round(self.seconds, 1)} | finite
         with self.log_path.open("ab+") as file:
-            cut_off = file.tell() and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
-            file.write((b"\n" if cut_off else b"") + json.dumps(record).encode() + b"\n")
+            if file.tell():  # a run that was killed may have left half a line
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+            file.write(json.dumps(record).encode() + b"\n")
         print(" ".join(f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in record.items()),
               file=sys.stderr, flush=True)  # fmt: skip
 
