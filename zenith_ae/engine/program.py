@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .geometry import WINOGRAD_TILE
+
 __all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step", "chain", "place"]
 
 LINE = 64  # bytes of a cache line
 #: Pixels of a band of a chain: enough work for many threads between two barriers.
 CHAIN_BAND_PIXELS = 16384
-WINOGRAD_ROWS = 4  # of a tile; the rows of bands and rings are whole ones
 
 
 @dataclass(eq=False)
@@ -211,7 +212,7 @@ def make_chain(run: list[Step], between: list[Activation], height: int) -> None:
         for reader in users(step.out, run):
             if reader is not step:
                 need = max(need, reader.reads(step.out, 0, reader.lead)[1])
-        unit = WINOGRAD_ROWS if step.kind == "winograd" else 1
+        unit = WINOGRAD_TILE if step.kind == "winograd" else 1
         step.band = band * step.rows // height
         step.lead = -(-need // (unit * step.out_stride)) * unit
     for a in between:
@@ -222,7 +223,7 @@ def make_chain(run: list[Step], between: list[Activation], height: int) -> None:
             for b in range(bands)
             for reader in readers
         )
-        ring = -(-held // WINOGRAD_ROWS) * WINOGRAD_ROWS
+        ring = -(-held // WINOGRAD_TILE) * WINOGRAD_TILE  # bands and rings are whole rows of tiles
         a.ring = ring if ring < a.height else 0
     if any(a.ring for a in between):
         run[0].chain, run[0].bands = len(run), bands
