@@ -122,9 +122,7 @@ def extension(name: str, c_files: list[Path]) -> Extension:
 
 
 kernels = [*sorted(C_FOLDER.glob("level_*.c")), C_FOLDER / "dispatch.c"]
-extensions = [extension("_ops", kernels)]
-if (FOLDER / "_plan.pyx").exists():
-    extensions.append(extension("_plan", sorted(C_FOLDER.glob("*.c"))))
+extensions = [extension("_ops", kernels), extension("_plan", sorted(C_FOLDER.glob("*.c")))]
 
 modules = cythonize(
     extensions,

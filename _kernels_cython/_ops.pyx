@@ -97,9 +97,7 @@ cdef int require(bint condition, str message) except -1:
 
 
 cdef void *address(array, dtype, shape, str what, bint writable=False) except? NULL:
-    """Data of a contiguous array of this dtype and shape; NULL for None."""
-    if array is None:
-        return NULL
+    """Data of a contiguous array of this dtype and shape."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         raise TypeError(f"{what} must be a numpy array of {np.dtype(dtype).name}")
     if array.shape != shape:
@@ -113,6 +111,11 @@ cdef float *floats(array, shape, str what, bint writable=False) except? NULL:
     return <float *>address(array, np.float32, shape, what, writable)
 
 
+cdef float *floats_or_none(array, shape, str what, bint writable=False) except? NULL:
+    """The same, but NULL for None."""
+    return NULL if array is None else floats(array, shape, what, writable)
+
+
 cdef stored(array):
     """The type of activations that go with this array."""
     return np.uint16 if array.dtype == np.uint16 else np.float32
@@ -121,6 +124,11 @@ cdef stored(array):
 cdef void *values(array, like, shape, str what, bint writable=False) except? NULL:
     """Data of an array of activations, stored like the array ``like``."""
     return address(array, stored(like), shape, what, writable)
+
+
+cdef void *values_or_none(array, like, shape, str what) except? NULL:
+    """The same, but NULL for None."""
+    return NULL if array is None else values(array, like, shape, what)
 
 
 cdef void *rows_of(array, dtype, shape, str what, ptrdiff_t *stride, bint writable=False) except NULL:
@@ -170,14 +178,14 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     cdef zn_gemm g
     panels, segments = len(block), len(segment)
     require(pixels > 0 and depth > 0 and panels > 0, "need pixels, depth and columns")
-    require(0 < segments <= ZN_MAX_SEGMENTS, "need 1 to 64 segments")
+    require(0 < segments <= ZN_MAX_SEGMENTS, f"need 1 to {ZN_MAX_SEGMENTS} segments")
     require(not pairs or depth % 2 == 0, "bf16 needs an even depth")
     g.a = <const char *>values(a, a, (a.size,), "a") + start_bytes
     g.a_pixel, g.segments, g.depth, g.pixels, g.columns = a_pixel, segments, depth, pixels, panels * ZN_BLOCK
     g.segment = <const ptrdiff_t *>address(segment, np.intp, (segments,), "segment")
     packed = (segments * depth // 2, ZN_BLOCK, 2) if pairs else (segments * depth, ZN_BLOCK)
     g.b = values(b, a, (panels, *packed), "b")
-    g.bias = floats(bias, (panels * ZN_BLOCK,), "bias")
+    g.bias = floats_or_none(bias, (panels * ZN_BLOCK,), "bias")
     g.residual, g.residual_pixel = NULL, residual_pixel
     if residual is not None:
         g.residual = values(residual, a, (residual.size,), "residual")
@@ -202,12 +210,12 @@ def depthwise(above, row, below, weight, bias, add, out, bint relu=False, isa=No
     width, channels = shape = row.shape
     require_channels(channels)
     require(width > 0, "need at least one pixel")
-    cdef const void *above_ptr = values(above, row, shape, "above")
+    cdef const void *above_ptr = values_or_none(above, row, shape, "above")
     cdef const void *row_ptr = values(row, row, shape, "row")
-    cdef const void *below_ptr = values(below, row, shape, "below")
+    cdef const void *below_ptr = values_or_none(below, row, shape, "below")
     cdef const float *weight_ptr = floats(weight, (3, 3, channels), "weight")
-    cdef const float *bias_ptr = floats(bias, (channels,), "bias")
-    cdef const void *add_ptr = values(add, row, shape, "add")
+    cdef const float *bias_ptr = floats_or_none(bias, (channels,), "bias")
+    cdef const void *add_ptr = values_or_none(add, row, shape, "add")
     cdef void *out_ptr = values(out, row, shape, "out", True)
     with nogil:
         kernels.depthwise(above_ptr, row_ptr, below_ptr, weight_ptr, bias_ptr, add_ptr, out_ptr,
@@ -230,7 +238,7 @@ def wht_tiles(x, out, gate, threshold, isa=None):
     cdef const void *x_ptr = rows_of(x, stored(x), shape, "x", &x_row)
     cdef void *out_ptr = rows_of(out, stored(x), shape, "out", &out_row, True)
     cdef const float *gate_ptr = floats(gate, (T, T, channels), "gate")
-    cdef const float *threshold_ptr = floats(threshold, (T, T, channels), "threshold")
+    cdef const float *threshold_ptr = floats_or_none(threshold, (T, T, channels), "threshold")
     with nogil:
         kernels.wht_tiles(x_ptr, x_row, out_ptr, out_row, rows, width, channels, T, gate_ptr,
                           threshold_ptr)
@@ -248,9 +256,9 @@ def wht_tiles_separable(x, out, row_gate, row_threshold, column_gate, column_thr
     cdef const void *x_ptr = rows_of(x, stored(x), shape, "x", &x_row)
     cdef void *out_ptr = rows_of(out, stored(x), shape, "out", &out_row, True)
     cdef const float *rg = floats(row_gate, (T, channels), "row_gate")
-    cdef const float *rt = floats(row_threshold, (T, channels), "row_threshold")
+    cdef const float *rt = floats_or_none(row_threshold, (T, channels), "row_threshold")
     cdef const float *cg = floats(column_gate, (T, channels), "column_gate")
-    cdef const float *ct = floats(column_threshold, (T, channels), "column_threshold")
+    cdef const float *ct = floats_or_none(column_threshold, (T, channels), "column_threshold")
     with nogil:
         kernels.wht_tiles_separable(x_ptr, x_row, out_ptr, out_row, rows, width, channels, T, rg, rt,
                                     cg, ct)
@@ -270,9 +278,9 @@ def wht_tiles_backward(x, grad_out, grad_in, gate, threshold, grad_gate, grad_th
     cdef const float *grad_ptr = <const float *>rows_of(grad_out, np.float32, shape, "grad_out", &grad_row)
     cdef float *in_ptr = <float *>rows_of(grad_in, np.float32, shape, "grad_in", &in_row, True)
     cdef const float *gate_ptr = floats(gate, (T, T, channels), "gate")
-    cdef const float *threshold_ptr = floats(threshold, (T, T, channels), "threshold")
+    cdef const float *threshold_ptr = floats_or_none(threshold, (T, T, channels), "threshold")
     cdef float *dgate_ptr = floats(grad_gate, (T, T, channels), "grad_gate", True)
-    cdef float *dthreshold_ptr = floats(grad_threshold, (T, T, channels), "grad_threshold", True)
+    cdef float *dthreshold_ptr = floats_or_none(grad_threshold, (T, T, channels), "grad_threshold", True)
     with nogil:
         kernels.wht_tiles_backward(x_ptr, x_row, grad_ptr, grad_row, in_ptr, in_row, rows, width,
                                    channels, T, gate_ptr, threshold_ptr, dgate_ptr, dthreshold_ptr)
@@ -311,7 +319,7 @@ def winograd_out(x, bias, residual, out, bint relu=False, isa=None):
     tiles = -(-width // ZN_WINOGRAD_OUT)
     cdef const float *x_ptr = <const float *>rows_of(
         x, np.float32, (ZN_WINOGRAD_IN**2, tiles, channels), "x", &plane)
-    cdef const float *bias_ptr = floats(bias, (channels,), "bias")
+    cdef const float *bias_ptr = floats_or_none(bias, (channels,), "bias")
     if residual is not None:
         residual_ptr = rows_of(residual, stored(out), shape, "residual", &residual_row)
     cdef void *out_ptr = rows_of(out, stored(out), shape, "out", &out_row, True)
@@ -420,7 +428,7 @@ cdef int picture_format(array) except -1:
 
 
 cdef enum:
-    MAX_FACTOR = 64  # r * r channels are 2048 at most
+    MAX_FACTOR = 64  # whose square would be more than ZN_PICTURE_VALUES
 
 
 def load_picture(picture, plane, int r, out, isa=None):
@@ -434,10 +442,11 @@ def load_picture(picture, plane, int r, out, isa=None):
     rows, width, channels = picture.shape
     out_width, out_channels = out.shape
     require(0 < r <= MAX_FACTOR and rows <= r and 0 < out_width, "need 1 to r rows and some output")
-    require(channels <= 2048, "picture has too many channels")
-    require(r * r * (channels + extra) <= out_channels <= 2048, "out has too few or too many channels")
+    require(channels <= ZN_PICTURE_VALUES, "picture has too many channels")
+    require(r * r * (channels + extra) <= out_channels <= ZN_PICTURE_VALUES,
+            "out has too few or too many channels")
     cdef const void *picture_ptr = <const void *><size_t>picture.ctypes.data
-    cdef const float *plane_ptr = floats(plane, (rows, width), "plane")
+    cdef const float *plane_ptr = floats_or_none(plane, (rows, width), "plane")
     cdef float *out_ptr = floats(out, (out_width, out_channels), "out", True)
     cdef ptrdiff_t row_bytes = picture.strides[0]
     with nogil:
@@ -453,8 +462,8 @@ def store_picture(x, int r, picture, isa=None):
     rows, width, channels = picture.shape
     x_width, x_channels = x.shape
     require(0 < r <= MAX_FACTOR and rows <= r, "need 1 to r rows")
-    require(channels <= 2048 and width <= x_width * <ptrdiff_t>r, "the picture is larger than x")
-    require(r * r * channels <= x_channels <= 2048, "x has too few or too many channels")
+    require(channels <= ZN_PICTURE_VALUES and width <= x_width * <ptrdiff_t>r, "the picture is larger than x")
+    require(r * r * channels <= x_channels <= ZN_PICTURE_VALUES, "x has too few or too many channels")
     require(picture.flags.writeable, "picture is read-only")
     cdef const float *x_ptr = floats(x, (x_width, x_channels), "x")
     cdef void *picture_ptr = <void *><size_t>picture.ctypes.data
@@ -489,12 +498,12 @@ def wht_gate_forward(x, gate, threshold, out, isa=None):
     cdef const float *x_ptr = floats(x, shape, "x")
     cdef float *out_ptr = floats(out, shape, "out", True)
     floats(gate, (T, T, C), "gate")
-    floats(threshold, (T, T, C), "threshold")
+    floats_or_none(threshold, (T, T, C), "threshold")
     scale = np.float32(1 / T**2)
     folded_gate = gate * scale
     folded_threshold = None if threshold is None else threshold * scale
     cdef const float *gate_ptr = floats(folded_gate, (T, T, C), "gate")
-    cdef const float *threshold_ptr = floats(folded_threshold, (T, T, C), "threshold")
+    cdef const float *threshold_ptr = floats_or_none(folded_threshold, (T, T, C), "threshold")
     cdef ptrdiff_t n, y, i, row = <ptrdiff_t>W * C, tile_rows = (H + T - 1) // T
     with nogil:
         for n in range(N):
@@ -525,17 +534,17 @@ def wht_gate_backward(x, grad_out, gate, threshold, grad_in, grad_gate, grad_thr
     cdef const float *grad_ptr = floats(grad_out, shape, "grad_out")
     cdef float *in_ptr = floats(grad_in, shape, "grad_in", True)
     floats(gate, (T, T, C), "gate")
-    floats(threshold, (T, T, C), "threshold")
+    floats_or_none(threshold, (T, T, C), "threshold")
     floats(grad_gate, (T, T, C), "grad_gate", True)
-    floats(grad_threshold, (T, T, C), "grad_threshold", True)
+    floats_or_none(grad_threshold, (T, T, C), "grad_threshold", True)
     scale = np.float32(1 / T**2)
     folded_gate, dgate = gate * scale, np.zeros_like(gate)
     folded_threshold = None if threshold is None else threshold * scale
     dthreshold = None if threshold is None else np.zeros_like(gate)
     cdef const float *gate_ptr = floats(folded_gate, (T, T, C), "gate")
-    cdef const float *threshold_ptr = floats(folded_threshold, (T, T, C), "threshold")
+    cdef const float *threshold_ptr = floats_or_none(folded_threshold, (T, T, C), "threshold")
     cdef float *dgate_ptr = floats(dgate, (T, T, C), "grad_gate", True)
-    cdef float *dthreshold_ptr = floats(dthreshold, (T, T, C), "grad_threshold", True)
+    cdef float *dthreshold_ptr = floats_or_none(dthreshold, (T, T, C), "grad_threshold", True)
     cdef ptrdiff_t n, y, i, row = <ptrdiff_t>W * C, tile_rows = (H + T - 1) // T
     with nogil:
         for n in range(N):

@@ -11,10 +11,13 @@ from libc.stddef cimport ptrdiff_t
 
 from plan cimport *
 from zenith cimport (
-    ZN_BF16, ZN_BF16_TILES, ZN_F32, ZN_FLOAT, ZN_LEVELS, ZN_U8, ZN_U16, zn_kernels_for, zn_level_name,
+    ZN_BF16, ZN_BF16_TILES, ZN_F32, ZN_FLOAT, ZN_LEVELS, ZN_MAX_SEGMENTS, ZN_PICTURE_VALUES, ZN_U8, ZN_U16,
+    zn_kernels_for, zn_level_name,
 )
 
 MAX_THREADS = ZN_MAX_THREADS
+MAX_SEGMENTS = ZN_MAX_SEGMENTS
+PICTURE_VALUES = ZN_PICTURE_VALUES
 
 cdef dict _kinds = {
     "load": ZN_LOAD, "gemm": ZN_GEMM, "winograd": ZN_WINOGRAD, "spectral": ZN_SPECTRAL, "mix": ZN_MIX,
@@ -70,10 +73,13 @@ cdef class Plan:
         self.threads = max(1, min(threads, ZN_MAX_THREADS))
         self.labels = [step.label for step in program.steps]
         self.plan.count = len(program.steps)
+        written = set()
         self.steps = <zn_step *>self.take(self.plan.count * sizeof(zn_step))
         self.plan.steps = self.steps
         for i in range(self.plan.count):
-            self.fill(self.steps + i, program.steps[i])
+            step = program.steps[i]
+            self.fill(self.steps + i, step, step.out not in written)
+            written.add(step.out)
         self.plan.scratch = padded(program.arena_bytes)
         # One line more than needed keeps the threads' scratch from starting at equal cache sets.
         self.plan.scratch_bytes = padded(program.scratch_bytes) + LINE
@@ -112,7 +118,7 @@ cdef class Plan:
                 raise ValueError("a product's weights do not fit its segments")
         return out
 
-    cdef int fill(self, zn_step *s, step) except -1:
+    cdef int fill(self, zn_step *s, step, bint first) except -1:
         s.kind = _kinds[step.kind]
         s.rows, s.width, s.load, s.store = step.rows, step.width, step.load, step.store
         s.split, s.clamp, s.relu = step.split, step.clamp, step.relu
@@ -132,8 +138,7 @@ cdef class Plan:
         if step.add is not None:
             s.add_rows, s.add_length = step.out_stride, step.length
             s.add_at, s.add_row = step.add.at, step.add.row
-        if step.out is not None and step.out.border:
-            # Whoever writes an activation first also clears its border.
+        if first and step.out is not None and step.out.border:  # whoever writes it first also clears its border
             b = step.out
             s.border.at, s.border.row = b.at, b.row
             s.border.held, s.border.width, s.border.channels = b.held, b.width, b.pitch

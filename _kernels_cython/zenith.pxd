@@ -3,7 +3,7 @@ from libc.stddef cimport ptrdiff_t
 
 
 cdef extern from "zenith.h" nogil:
-    enum: ZN_BLOCK, ZN_MAX_SEGMENTS, ZN_SPLIT_CHANNELS
+    enum: ZN_BLOCK, ZN_MAX_SEGMENTS, ZN_SPLIT_CHANNELS, ZN_PICTURE_VALUES
     enum: ZN_WINOGRAD_IN, ZN_WINOGRAD_OUT
     enum: ZN_U8, ZN_U16, ZN_F32
     enum: ZN_LEVELS

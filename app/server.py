@@ -142,7 +142,8 @@ class _Worker:
         data, limit = bytearray(), self.limits.upload
         declared = request.headers.get("content-length", "")
         stream = request.stream()
-        if not (declared.isdecimal() and int(declared) > limit):
+        begun = not (declared.isdecimal() and int(declared) > limit)
+        if begun:
             async for chunk in stream:
                 data += chunk
                 if len(data) > limit:
@@ -150,7 +151,7 @@ class _Worker:
             else:
                 return bytes(data)
             data.clear()
-        if request.headers.get("expect", "").lower() != "100-continue":  # else nothing comes unasked
+        if begun or request.headers.get("expect", "").lower() != "100-continue":  # else nothing comes unasked
             await _drain(stream)
         raise HTTPException(413, f"the body exceeds the limit of {limit} bytes", {"Connection": "close"})
 

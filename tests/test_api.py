@@ -1,12 +1,15 @@
+import io
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import zenith_ae
 from zenith_ae import errors
+from zenith_ae.errors import why_no_kernels
 
 
 def python(code, *arguments):
@@ -94,3 +97,33 @@ def test_a_source_folder_that_hides_the_package_says_so(code, tmp_path):
     )
     assert done.returncode == 1
     assert "pip install -e ." in done.stderr.strip().splitlines()[-1]
+
+
+def test_kernels_of_another_version_are_no_wrong_folder():
+    error = ImportError("cannot import name 'x'", name="zenith_ae._kernels._plan", path="/x/_plan.so")
+    assert "of another version (cannot import name 'x')" in why_no_kernels(error)
+
+
+def test_wrong_arguments_are_value_errors(sigma_denoiser, tmp_path):
+    picture = np.zeros((8, 8, 3), np.uint8)
+    file = tmp_path / "a.png"
+    zenith_ae.write_picture(picture, file)
+    for wrong in (io.BytesIO(), 3, b"x.png"):
+        with pytest.raises(ValueError, match="a path is text or a pathlib"):
+            zenith_ae.write_picture(picture, wrong)
+    latents = zenith_ae.LatentFile(np.zeros((1, 4, 1, 1), np.float32), "m", "h", 8, 8, "RGB")
+    for call in (lambda: zenith_ae.read_latents(3), lambda: zenith_ae.write_latents(3, latents)):
+        with pytest.raises(ValueError, match="not int"):
+            call()
+    for wrong in ("90", 90.5, 90.0, True, 0, 101):
+        with pytest.raises(ValueError, match="quality must be a whole number from 1 to 100"):
+            zenith_ae.write_picture(picture, tmp_path / "a.jpg", quality=wrong)
+    for wrong in ("10", 0, -5, 1.5):
+        with pytest.raises(ValueError, match="max_pixels must be a whole number of at least 1"):
+            zenith_ae.read_picture(file, max_pixels=wrong)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png"]
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    dn = zenith_ae.load(sigma_denoiser)
+    for wrong in (torch.rand(3, 8, 8).to_sparse(), torch.rand(3, 8, 8, device="meta")):
+        with pytest.raises(zenith_ae.ImageError, match="must be dense, with values"):
+            dn(wrong)

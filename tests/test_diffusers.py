@@ -119,8 +119,20 @@ def test_tiling_and_slicing_change_nothing(nano) -> None:
     sample = mine.decode(z).sample
     mine.enable_tiling()
     mine.enable_slicing()
-    assert torch.equal(mine.encode(picture(520, 1040, count=2)).latents, z)
-    assert torch.equal(mine.decode(z).sample, sample)
+    tiny = diffusers.AutoencoderTiny()
+    for name in ("spatial_scale_factor", "tile_sample_min_size", "tile_latent_min_size"):
+        assert getattr(mine, name) == getattr(tiny, name)
+    for side in (512, 128):
+        mine.tile_sample_min_size, mine.tile_latent_min_size = side, side // 8
+        assert torch.equal(mine.encode(picture(520, 1040, count=2)).latents, z)
+        assert torch.equal(mine.decode(z).sample, sample)
+    peaks = [mine._engine(part).stats()["peak_bytes"] for part in ("encoder", "decoder")]
+    fresh = AutoencoderZenith.load(nano)
+    fresh.enable_tiling()
+    fresh.tile_sample_min_size, fresh.tile_latent_min_size = 128, 16
+    fresh.decode(fresh.encode(picture(520, 1040)).latents)
+    assert all(fresh._engine(part).stats()["peak_bytes"] < peak for part, peak in
+               zip(("encoder", "decoder"), peaks, strict=True))  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

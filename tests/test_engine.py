@@ -7,7 +7,7 @@ import threading
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 import pytest
@@ -401,6 +401,33 @@ def test_automatic_tiles_bound_the_memory_and_change_no_bit(architecture: str) -
         assert native.stats()["peak_bytes"] <= needed * 3 // 4
 
 
+@pytest.mark.parametrize("rows", [0, 2_000_000, 20_000_000])
+def test_tiles_that_fit_are_found_where_threads_take_most_of_the_memory(rows: int) -> None:
+    """``rows``: bytes that all threads' rows take for each 1000 pixels of width, whatever the height."""
+    config = zoo.build("zenith-denoise")
+    stage = geometry.Stage("denoiser", -1, config.parts["denoiser"], 4, True)
+    size, budget, asked = (4000, 6000), 64 * 2**20, []
+
+    def working_bytes(height: int, width: int) -> int:
+        asked.append((height, width))
+        return 100 * height * width + rows * width // 1000
+
+    def inputs_of(tile: tuple[int, int]) -> list[tuple[int, int]]:
+        regions = geometry.regions(stage, size, size, tile)
+        return [(r.rows.hi - r.rows.lo, r.columns.hi - r.columns.lo) for r in regions]
+
+    def fits(tile: tuple[int, int]) -> bool:
+        return max(working_bytes(*each) for each in inputs_of(tile)) <= budget
+
+    def work(tile: tuple[int, int]) -> int:
+        return sum(height * width for height, width in inputs_of(tile))
+
+    found = geometry.choose_tiles(stage, size, size, budget, working_bytes)
+    assert len(asked) < 32  # each is a plan, of which an engine remembers so many
+    square = next((side, side) for side in range(1600, 0, -32) if fits((side, side)))
+    assert fits(found) and work(found) <= 1.5 * work(square)
+
+
 def test_kernels_in_bf16_keep_the_sum_of_their_taps() -> None:
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((16, 9, 6)).astype(np.float32)
@@ -544,6 +571,32 @@ def test_bf16_reads_pictures_of_16_bits_and_writes_floats_without_rounding() -> 
     assert np.abs(y - x / 65535).max() < 2**-17
 
 
+@pytest.mark.parametrize("name", ["zenith-taef2", "zenith-taef2-lite"])
+def test_convolutions_read_an_unshuffled_picture_itself(name: str) -> None:
+    """A step that moved its pixels first would take time, and in bf16 round them."""
+    weights = random_weights(zoo.build(name))
+    labels = [
+        label for label, _ in native_engine(weights).profile("encoder", np.zeros((1, 32, 32, 3), np.float32))
+    ]
+    assert labels[:2] == ["1 load 16x16", "1 Conv 16x16"]
+    layers = (PixelUnshuffle(2), Conv(12, 16), Linear(16, 12), PixelShuffle(2))
+    weights = random_weights(ModelConfig("reads", "autoencoder", {"encoder": layers}, 3))
+    kernel = np.zeros((16, 12, 3, 3), np.float32)
+    kernel[range(12), range(12), 1, 1] = 2.0**8
+    tensors = {
+        "1.weight": kernel,
+        "1.bias": np.full(16, -(2.0**7)),
+        "2.weight": np.eye(12, 16),
+        "2.bias": np.zeros(12),
+    }
+    tensors = {f"encoder.{key}": np.asarray(t, np.float32) for key, t in tensors.items()}
+    x = np.float32(0.5) + inputs(weights.config, "encoder", 40, 46)["x"] * np.float32(2**-9)
+    y = native_engine(Weights(weights.config, tensors), "bf16").run("encoder", x)
+    assert (
+        np.abs(y - (x - 0.5) * 2**8).max() < 2**-7
+    )  # of 2**-1; rounded to bf16 before, x would be 2**-9 off
+
+
 # --- formats and sizes ------------------------------------------------------------------------
 
 
@@ -593,6 +646,10 @@ def test_byte_order_and_alignment_do_not_matter() -> None:
         shifted = np.frombuffer(b"\0" + x.tobytes(), x.dtype, offset=1).reshape(x.shape)
         assert not shifted.flags.aligned
         assert np.array_equal(native.run("encoder", shifted), expected)
+    native = engine.create(random_weights(zoo.build("zenith-denoise")))
+    arguments = inputs(native.weights.config, "denoiser", 19, 23)
+    swapped = {key: a.astype(a.dtype.newbyteorder(">")) for key, a in arguments.items()}
+    assert np.array_equal(native.run("denoiser", **swapped), native.run("denoiser", **arguments))
 
 
 def test_batches_and_strided_inputs() -> None:
@@ -1007,3 +1064,86 @@ def test_torch_computes_in_float32_whatever_its_defaults() -> None:
         assert np.array_equal(engine.create(weights, "torch").run("encoder", x), expected)
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_torch_convolves_in_float32_on_a_gpu_too_and_leaves_its_settings(before: bool) -> None:
+    """cuDNN has a switch for it, which is the whole process's."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    cudnn = torch.backends.cudnn
+    config = zoo.build("zenith-taesd-nano")
+    runner = engine.create(random_weights(config), "torch")
+    x = inputs(config, "encoder", 16, 24)["x"]
+    seen = []
+    once = threading.Barrier(2, timeout=60)  # both are inside
+
+    def look(*_: object) -> None:
+        once.wait()
+        seen.append(cudnn.conv.fp32_precision == "ieee" if hasattr(cudnn, "conv") else not cudnn.allow_tf32)
+
+    was = cudnn.allow_tf32
+    cudnn.allow_tf32 = before
+    try:
+        handle = next(iter(runner._modules.values()))[-1].register_forward_hook(look)
+        threads = [threading.Thread(target=runner.run, args=("encoder", x)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        handle.remove()
+        assert seen == [True, True]
+        assert cudnn.allow_tf32 == before
+    finally:
+        cudnn.allow_tf32 = was
+
+
+@pytest.mark.parametrize(("name", "part"), [("zenith-denoise", "denoiser"), ("zenith-taef2", "decoder")])
+def test_torch_takes_about_the_memory_that_it_says(name: str, part: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from zenith_ae.models import wht
+
+    live: dict[int, int] = {}
+    peak = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal peak
+            out = function(*args, **(kwargs or {}))
+            for tensor in torch.utils._pytree.tree_leaves(out):
+                if (
+                    isinstance(tensor, torch.Tensor)
+                    and (s := tensor.untyped_storage()).data_ptr() not in live
+                ):
+                    live[s.data_ptr()] = s.nbytes()
+                    finalize(s, live.pop, s.data_ptr(), None)
+                    peak = max(peak, sum(live.values()))
+            return out
+
+    config = zoo.build(name)
+    runner = engine.create(random_weights(config), "torch")
+    arguments = inputs(config, part, 256, 256)
+    with Watch(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wht, "native_available", lambda: False)  # as on a GPU
+        runner.run(part, **arguments, tile=0)
+    said = runner._working_bytes(runner._whole[part], *arguments["x"].shape[1:3])
+    assert said / 1.5 < peak < 1.5 * said
+
+
+def test_torch_engines_leave_the_callers_random_numbers() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    config = zoo.build("zenith-taef2")
+    torch.manual_seed(0)
+    expected = torch.rand(2)
+    torch.manual_seed(0)
+    runner = engine.create(random_weights(config), "torch")
+    runner.run("decoder", **inputs(config, "decoder", 64, 64), tile=32)  # in stages
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_the_budget_of_another_memory_is_a_share_of_it(monkeypatch) -> None:
+    monkeypatch.delenv("ZENITH_MEMORY", raising=False)
+    assert limits.memory_budget(2**30) == 2**27
+    monkeypatch.setenv("ZENITH_MEMORY", "3")
+    assert limits.memory_budget(2**30) == 3 * 2**20

@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from zenith_ae.app.cli import run
+from zenith_ae.image_writing import WRITABLE_SUFFIXES
 from zenith_ae.models.zoo import build
 from zenith_ae.selftest import random_weights
 from zenith_ae.weights import save_taesd
@@ -74,6 +75,25 @@ def test_a_file_that_may_not_grow_loses_nothing(command, inputs, tmp_path):
     assert "File too large; nothing was replaced" in one_line(done.stderr)
     assert names(tmp_path) == before
     assert (tmp_path / output).read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("suffix", WRITABLE_SUFFIXES)
+def test_no_format_hangs_where_a_file_may_not_grow(suffix, tmp_path):
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+
+    code = (
+        "import sys, numpy as np, zenith_ae\n"
+        "x = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)\n"
+        "zenith_ae.write_picture(x, sys.argv[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / f"a{suffix}")],
+        preexec_fn=limit, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "OutputError" in done.stderr.splitlines()[-1], done.stderr
+    assert not names(tmp_path)
 
 
 @pytest.fixture

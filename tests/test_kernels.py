@@ -1109,3 +1109,38 @@ def test_entry_points_refuse_arrays_they_cannot_use():
         _ops.wht_tiles(np.zeros((5, 8, 16), np.float32), np.zeros((5, 8, 16), np.float32), gate, None)
     with pytest.raises(ValueError, match="power of two"):
         _ops.fwht(np.zeros((1, 12), np.float32))
+
+
+@every_isa
+def test_none_is_no_array_where_one_is_needed(isa):
+    a = np.zeros((4, 16), np.float32)
+    calls = [
+        lambda: _ops.relu(a.ravel(), None, isa=isa),
+        lambda: _ops.channel_sums(a, None, isa=isa),
+        lambda: _ops.scale_shift(a, None, a[0], a, isa=isa),
+        lambda: _ops.split(a, None, isa=isa),
+        lambda: _ops.depthwise(None, a, None, None, None, None, a.copy(), isa=isa),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="must be a numpy array"):
+            call()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a thread's signal mask in /proc")
+def test_a_fault_in_a_worker_reaches_the_handlers():
+    """Blocked, it would end the process without a word of faulthandler's; other signals are Python's."""
+    code = (
+        "import numpy as np, os, signal\n"
+        "from zenith_ae import selftest\n"
+        "from zenith_ae.engine import create\n"
+        "model = selftest.test_models()[0]\n"
+        "engine = create(selftest.random_weights(model), threads=3)\n"
+        "engine.run('encoder', np.zeros((1, 64, 64, 3), np.float32))\n"
+        "for task in set(os.listdir('/proc/self/task')) - {str(os.getpid())}:\n"
+        "    lines = open(f'/proc/self/task/{task}/status').read().splitlines()\n"
+        "    mask = int(next(line for line in lines if line.startswith('SigBlk')).split()[1], 16)\n"
+        "    print(*(mask >> (s - 1) & 1 for s in (signal.SIGSEGV, signal.SIGILL, signal.SIGINT)))\n"
+    )
+    env = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.stdout.split("\n") == ["0 0 1", "0 0 1", ""], done.stderr

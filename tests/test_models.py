@@ -79,8 +79,14 @@ def test_conv_baseline_has_about_the_parameters_of_zenith_denoise() -> None:
         ((Linear(4, 8),), "layer 0"),
         ((Linear(3, 8), Linear(9, 3)), "layer 1"),
         ((PixelShuffle(2),), "multiple of 4"),
-        ((Keep("a"), PixelUnshuffle(2), PixelShuffle(2), Add("b")), "layer 3"),
-        ((Keep("a"), PixelUnshuffle(2), Add("a")), "layer 2"),
+        (
+            (Keep("a"), PixelUnshuffle(2), PixelShuffle(2), Add("b")),
+            "layer 3: nothing was kept as 'b', where 3 at 1 of the size are needed",
+        ),
+        (
+            (Keep("a"), PixelUnshuffle(2), Add("a")),
+            "layer 2: 3 channels at 1 of the size were kept as 'a', where 12 at 1/2 of the size are needed",
+        ),
     ],
 )
 def test_layers_that_do_not_fit_are_named(layers: spec.Layers, message: str) -> None:
@@ -221,6 +227,19 @@ def test_native_gradients_equal_those_of_autograd(t: int, height: int, width: in
         grads.append([leaf.grad for leaf in leaves])
     for native, reference in zip(*grads, strict=True):
         torch.testing.assert_close(native, reference, rtol=1e-4, atol=1e-4)
+
+
+def test_a_threshold_of_zero_has_the_same_gradient_in_both_operators() -> None:
+    if not wht.native_available():
+        pytest.skip("the native operator is not compiled in")
+    torch.manual_seed(2)
+    x, gate = torch.randn(1, 16, 8, 8), torch.randn(8, 8, 16)
+    grads = []
+    for operator in (wht.wht_mix, wht.wht_mix_reference):
+        threshold = torch.zeros(8, 8, 16, requires_grad=True)
+        operator(x, gate, threshold).sum().backward()
+        grads.append(threshold.grad)
+    assert torch.equal(*grads)
 
 
 def test_the_native_operator_refuses_gradients_of_gradients() -> None:

@@ -379,6 +379,21 @@ def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():
             assert post(20 * 2**20, 20 * 2**20) == (b"HTTP/1.1 413 Request Entity Too Large\r\n", 20 * 2**20)
         answer, _ = post(10**12, 0, b"Expect: 100-continue")
         assert answer.startswith(b"HTTP/1.1 413")
+        with socket.create_connection(
+            ("127.0.0.1", port), timeout=60
+        ) as connection:  # in chunks, as curl -T -
+            head = [
+                b"POST /denoise HTTP/1.1",
+                b"Host: x",
+                b"Transfer-Encoding: chunked",
+                b"Expect: 100-continue",
+            ]
+            connection.sendall(b"\r\n".join(head) + b"\r\n\r\n")
+            for _ in range(40):
+                connection.sendall(b"10000\r\n" + b"x" * 2**16 + b"\r\n")
+            connection.sendall(b"0\r\n\r\n")
+            answer = connection.makefile("rb").read()
+            assert b"HTTP/1.1 413" in answer and b"the body exceeds the limit" in answer
         _, sent = post(10**12, 2**30)
         assert sent < 2**28  # what is drained, and what the system holds of both ends
         # Nothing of it is left behind.

@@ -175,6 +175,10 @@ def _from_tensor(tensor: Any) -> Batch:
     integer = str(tensor.dtype) == "torch.uint8"
     if not (integer or tensor.is_floating_point()):
         raise ImageError(f"a torch picture must be uint8 or float in [0, 1], got {tensor.dtype}")
+    if str(tensor.layout) != "torch.strided" or tensor.is_meta:
+        raise ImageError(
+            "a torch picture must be dense, with values: give tensor.to_dense(), not on device 'meta'"
+        )
     if tensor.ndim not in (3, 4) or tensor.shape[-3] not in _LAYOUTS:
         shape = tuple(tensor.shape)
         raise ImageError(

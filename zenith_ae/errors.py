@@ -45,6 +45,8 @@ def why_no_kernels(error: ImportError) -> str:
     reason = " ".join(str(error).split())
     if not (error.name or "").startswith("zenith_ae"):  # numpy or a shared library
         return f"the compiled kernels of zenith-ae cannot be loaded: {reason}"
+    if error.path:  # a module that is there, and lacks a name
+        return f"the compiled kernels of zenith-ae are of another version ({reason}); install it again"
     if Path(__file__).parents[1].joinpath("pyproject.toml").exists():
         return (
             "this is zenith-ae's source folder, which hides the installed package: go to another folder, or "

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RESULTS",
+    "as_path",
     "atomic_writer",
     "is_device",
     "is_result",
@@ -32,6 +33,19 @@ __all__ = [
 
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
+
+
+def as_path(value: Any) -> Path:
+    """What a caller gives as a path, checked.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if not isinstance(value, (str, os.PathLike)):
+        raise ValueError(f"a path is text or a pathlib.Path, not {type(value).__name__}")
+    return Path(value)
 
 
 def visible(text: str) -> str:

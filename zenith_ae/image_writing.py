@@ -7,7 +7,6 @@ import os
 import struct
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,7 +15,7 @@ from PIL import ExifTags, Image
 from .batches import as_picture
 from .deep_colour import is_deep, two_bytes_wide, widen_tiff, write_netpbm, write_png
 from .errors import OutputError
-from .files import atomic_writer, reason
+from .files import as_path, atomic_writer, reason
 from .image_metadata import EXIF_BLOCK, GPS_BLOCK, INTEROPERABILITY, keep_letters, layout_of_pixels
 from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
@@ -106,12 +105,13 @@ def write_picture(picture: Any, path: str | os.PathLike[str], quality: int | Non
         file cannot be written. Then nothing was replaced.
     ImageError
         If it is no picture, or several, or a `Picture` whose pixels are not what its layout says.
+    ValueError
+        If ``path`` is none, or ``quality`` no whole number from 1 to 100.
     """
-    picture = as_picture(picture)
-    suffix = Path(path).suffix
-    _format(suffix, os.fspath(path))  # before there is a file
-    with atomic_writer(Path(path)) as file:
-        return encode_picture(picture, file, suffix, os.fspath(path), quality)
+    picture, path = as_picture(picture), as_path(path)
+    _format(path.suffix, str(path))  # before there is a file
+    with atomic_writer(path) as file:
+        return encode_picture(picture, file, path.suffix, str(path), quality)
 
 
 def _format(suffix: str, name: str) -> _Format:
@@ -125,8 +125,9 @@ def encode_picture(
     picture: Picture, file: BinaryIO, suffix: str, name: str = "<stdout>", quality: int | None = None
 ) -> tuple[str, ...]:
     """Encode into a binary file in the format of ``suffix``; otherwise like `write_picture`."""
-    if quality is not None and not 1 <= quality <= 100:
-        raise ValueError(f"quality must be from 1 to 100, got {quality}")
+    whole = isinstance(quality, int | np.integer) and not isinstance(quality, bool)
+    if quality is not None and not (whole and 1 <= quality <= 100):
+        raise ValueError(f"quality must be a whole number from 1 to 100, got {quality!r:.60}")
     spec = _format(suffix, name)
     check_picture(picture)
     if picture.more and picture.metadata.get("default_image") and spec.name in ("WEBP", "AVIF"):
@@ -166,10 +167,14 @@ def encode_picture(
         elif spec.name == "PPM" and wide[0]:
             write_netpbm(file, picture.pixels)
         elif spec.name == "TIFF" and (len(pages) > 1 or any(wide)):
-            whole = io.BytesIO()  # Pillow reads what it wrote to add the next page
-            image.save(whole, spec.name, **options)
-            widen_tiff(whole.getbuffer(), wide)
-            file.write(whole.getbuffer())
+            buffer = io.BytesIO()  # Pillow reads what it wrote to add the next page
+            image.save(buffer, spec.name, **options)
+            widen_tiff(buffer.getbuffer(), wide)
+            file.write(buffer.getbuffer())
+        elif spec.name == "JPEG2000":
+            buffer = io.BytesIO()  # OpenJPEG goes on for ever where a file has no room
+            image.save(buffer, spec.name, **options)
+            file.write(buffer.getbuffer())
         else:
             image.save(file, spec.name, **options)
     except OSError as error:

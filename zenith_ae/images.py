@@ -230,7 +230,11 @@ def read_picture(
         If it is a camera RAW file and rawpy (extra ``raw``) is not installed.
     ConfigError
         If ZENITH_MAX_PIXELS is not a number.
+    ValueError
+        If ``max_pixels`` is no whole number of at least 1.
     """
+    if max_pixels is not None and not (isinstance(max_pixels, int | np.integer) and max_pixels > 0):
+        raise ValueError(f"max_pixels must be a whole number of at least 1, got {max_pixels!r:.60}")
     if isinstance(source, bytes | bytearray | memoryview):
         return _read(io.BytesIO(source), name or "<bytes>", max_pixels, every)
     if read := getattr(source, "read", None):  # also of temporary files, which are no io.IOBase

@@ -20,13 +20,13 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import LatentError
-from .files import atomic_writer, reason, safetensors_bytes
+from .files import as_path, atomic_writer, reason, safetensors_bytes
 
 __all__ = [
     "BITS",
@@ -49,6 +49,7 @@ _FLOATS = {"fp16": np.float16, "fp32": np.float32}
 #: Number formats of a latent file.
 BITS = {"fp16": 16, "fp32": 32, "uint8": 8}
 DTYPES = tuple(BITS)
+Stored = Literal["fp16", "fp32", "uint8"]
 
 
 class Reader(Protocol):
@@ -132,7 +133,7 @@ def check_latents(
     return latents
 
 
-def write_latents(path: str | os.PathLike[str], file: LatentFile, dtype: str = "fp16") -> None:
+def write_latents(path: str | os.PathLike[str], file: LatentFile, dtype: Stored = "fp16") -> None:
     """Write a latent file, atomically.
 
     Raises
@@ -141,12 +142,14 @@ def write_latents(path: str | os.PathLike[str], file: LatentFile, dtype: str = "
         If the latents are not finite in ``dtype``.
     OutputError
         If the file cannot be written.
+    ValueError
+        If ``path`` is none, or there is no such ``dtype``.
     """
     if not isinstance(file, LatentFile):
         kind = type(file).__name__
         raise LatentError(f"this takes a LatentFile, as Autoencoder.encode_picture makes them, not {kind}")
     data = encode_latents(file, dtype)
-    with atomic_writer(Path(path)) as out:
+    with atomic_writer(as_path(path)) as out:
         out.write(data)
 
 
@@ -215,10 +218,12 @@ def read_latents(path: str | os.PathLike[str]) -> LatentFile:
     ------
     LatentError
         If the file is missing, damaged or no latent file.
+    ValueError
+        If ``path`` is none.
     """
-    name = os.fspath(path)
+    name = str(as_path(path))
     try:
-        data = Path(path).read_bytes()
+        data = Path(name).read_bytes()
     except FileNotFoundError:
         raise LatentError(f"{name}: no such file; check the path") from None
     except OSError as error:

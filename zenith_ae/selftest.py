@@ -135,8 +135,9 @@ def _test_precision(isa: str, dtype: str) -> Iterator[Check]:
     for config in test_models():
         weights = random_weights(config, seed=1)
         rng = np.random.default_rng(2)
-        picture = rng.random((1, 45, 61, 3), np.float32)
-        plane = np.full((1, 45, 61), 0.1, np.float32)
+        height, width = (37, 509) if config.name == "wide" else (45, 61)  # two bands of a chain
+        picture = rng.random((1, height, width, 3), np.float32)
+        plane = np.full((1, height, width), 0.1, np.float32)
         for part, layers in config.parts.items():
             what = f"{isa}: {config.name} {part}" + (" in bf16" if dtype == "bf16" else "")
             single = create(weights, "cpu", dtype, threads=1, isa=isa)
@@ -162,7 +163,7 @@ def _test_precision(isa: str, dtype: str) -> Iterator[Check]:
 
 
 def test_models() -> list[ModelConfig]:
-    """Small models that use every layer of the vocabulary."""
+    """Small models that use every layer of the vocabulary and every kind of step."""
     vanilla: Layers = (Conv(3, 24), ResBlock(24), Conv(24, 24, 2, bias=False), ResBlock(24, pool=True),
                        Conv(24, 5, 2))  # fmt: skip
     back: Layers = (Clamp(), Conv(5, 24), Relu(), ResBlock(24, pool=True), Upsample(),
@@ -179,10 +180,13 @@ def test_models() -> list[ModelConfig]:
                     ZenithBlock(48, 48, 4), Linear(48, 128), PixelShuffle(2), Add("half"), Linear(32, 12),
                     PixelShuffle(2))  # fmt: skip
     estimator: Layers = (PixelUnshuffle(8), Linear(192, 32), Relu(), ZenithBlock(32, 32, 4), Linear(32, 1))
+    wide: Layers = (Conv(4, 64), Keep("first"), Conv(64, 64), Relu(), ResBlock(64), Add("first"),
+                    Conv(64, 64, 2), Clamp(), Relu(), Upsample(), Conv(64, 64), Conv(64, 3))  # fmt: skip
     return [
         ModelConfig("vanilla", "autoencoder", {"encoder": vanilla, "decoder": back}, 5),
         ModelConfig("zenith", "autoencoder", {"encoder": zenith, "decoder": shuffled}, 7),
         ModelConfig("denoise", "denoiser", {"denoiser": unet, "estimator": estimator}),
+        ModelConfig("wide", "denoiser", {"denoiser": wide}),
     ]
 
 

@@ -1,10 +1,8 @@
 /* Pictures to unshuffled activations and back, see zenith.h. Part of kernels.inc.h.
  *
  * The r * channels values that one picture row gives to one output pixel lie side by side in both
- * layouts. A row goes through a piece of float buffer in L1: the conversion is one vector loop
+ * layouts. A row goes through a piece of float buffer in L1, in which the conversions work on whole vectors: the conversion is one vector loop
  * over contiguous values, the (un)shuffle is short copies of a length the compiler knows. */
-
-#define PIECE 2048 /* floats of the buffer; the conversions work on whole vectors in it */
 
 /* n values to [0, 1]; may write up to VL - 1 floats more. */
 static void to_unit(const void *in, int format, ptrdiff_t at, ptrdiff_t n, float *out)
@@ -132,9 +130,9 @@ static void load_picture(const void *picture, ptrdiff_t row_bytes, int format, i
                          const float *plane, ptrdiff_t plane_row, int extra, int rows, int width,
                          int r, float *out, int out_width, int out_channels)
 {
-    float values[PIECE + VL], mixed[PIECE];
+    float values[ZN_PICTURE_VALUES + VL], mixed[ZN_PICTURE_VALUES];
     const int run = r * (channels + extra);
-    const ptrdiff_t step = PIECE / run; /* output pixels in the buffer at a time */
+    const ptrdiff_t step = ZN_PICTURE_VALUES / run; /* output pixels in the buffer at a time */
 
     clear_unused(out, out_width, out_channels, r * run);
     for (int dy = 0; dy < r; dy++) {
@@ -166,9 +164,9 @@ static void load_picture(const void *picture, ptrdiff_t row_bytes, int format, i
 static void store_picture(const float *in, int in_width, int in_channels, int r, void *picture,
                           ptrdiff_t row_bytes, int format, int channels, int rows, int width)
 {
-    float values[PIECE + VL] = {0};
+    float values[ZN_PICTURE_VALUES + VL] = {0};
     const int run = r * channels;
-    const ptrdiff_t step = PIECE / run;
+    const ptrdiff_t step = ZN_PICTURE_VALUES / run;
 
     for (int dy = 0; dy < r && dy < rows; dy++) {
         void *row = (char *)picture + dy * row_bytes;

@@ -169,6 +169,7 @@ static void after_fork(void)
 
 static void add_workers(int wanted)
 {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     pthread_attr_t attributes;
     sigset_t all, before;
 
@@ -177,7 +178,9 @@ static void add_workers(int wanted)
     pool.birth = gate_value(&pool.start);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all); /* signals belong to the threads that Python knows */
+    sigfillset(&all); /* signals belong to the threads that Python knows, */
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]); /* but a fault to the one that makes it: blocked, no handler would see it */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pool.workers < wanted) {
         pthread_t id;

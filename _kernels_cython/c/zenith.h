@@ -22,6 +22,7 @@
 #define ZN_BLOCK 16      /* channel padding; also the width of a packed weight panel */
 #define ZN_MAX_SEGMENTS 64 /* a pixel (un)shuffle by 8 has 64 */
 #define ZN_SPLIT_CHANNELS 64
+#define ZN_PICTURE_VALUES 2048 /* r * channels of a picture's row at most, see load_picture */
 #define ZN_WINOGRAD_IN 6   /* side of an input tile, of which there are 36 products */
 #define ZN_WINOGRAD_OUT 4  /* side of an output tile */
 

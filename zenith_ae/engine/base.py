@@ -140,11 +140,12 @@ class Engine(abc.ABC):
         if denoiser != (plane is not None):
             raise error(f"{part} {'needs a' if denoiser else 'takes no'} plane")
         if plane is not None:
-            plane = np.require(plane, requirements=["C_CONTIGUOUS", "ALIGNED"])
-            if plane.shape != x.shape[:3] or plane.dtype != np.float32:
+            plane = np.asarray(plane)
+            if plane.shape != x.shape[:3] or plane.dtype.name != "float32":
                 raise error(
                     f"plane must be float32 of shape {x.shape[:3]}, got {plane.dtype.name} {plane.shape}"
                 )
+            plane = np.require(plane, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
         native = x.dtype.newbyteorder("=")
         return np.require(x, native, ["C_CONTIGUOUS", "ALIGNED"]), plane
 

@@ -8,12 +8,13 @@ epilogue. The first product reads the picture itself and the last one writes it,
 
 from __future__ import annotations
 
+from .._kernels._plan import MAX_SEGMENTS, PICTURE_VALUES
 from ..errors import ConfigError
 from ..models import spec
 from ..models.spec import Layers
 from . import geometry
 from .packing import BLOCK, Packer, pad16
-from .products import MAX_SEGMENTS, Products
+from .products import Products
 from .program import LINE, Activation, Pool, Program, Step, chain, place
 
 __all__ = ["compile_layers"]
@@ -27,8 +28,6 @@ WINOGRAD_BYTES = 512 * 1024
 GROUP_NORM_EPSILON = 1e-5
 #: Channels of a picture up to which bf16 reads it as sums of two values: twice the products, on few.
 SPLIT_DEPTH = 32
-#: Values of one row of a pixel that the kernels read of a picture or write to it (PIECE in picture.inc.h).
-PICTURE_VALUES = 2048
 
 
 def compile_layers(
@@ -102,11 +101,17 @@ class _Lowering:
         return self.x if self.x is not None else self.load(index)
 
     def load(self, index: int, dense: bool = False) -> Activation:
-        """The picture as an activation; ``dense`` where only a product reads it."""
-        self.check_picture(index, self.channels)
+        """The picture as an activation; ``dense`` where only a product reads it.
+
+        Unshuffled by r, its channels are by pixel: the c'th of pixel (y, x) of r x r is (y r + x) C + c, as
+        the kernels store them, and not as torch does.
+        """
+        r, self.unshuffle = self.unshuffle, 1
+        self.check_picture(index, self.channels * r)
+        self.height, self.width, self.channels = self.height // r, self.width // r, self.channels * r * r
         self.x = self.activation(self.height, self.width, self.channels, dense)
         size = self.height, self.width
-        step = Step("load", self.label(index, "load"), *size, out=self.x, load=1, clamp=self.clamp)
+        step = Step("load", self.label(index, "load"), *size, out=self.x, load=r, clamp=self.clamp)
         if dense:
             self.x.pitch, step.split = self.row_of_picture(self.channels)
             self.x.split = step.split
@@ -218,7 +223,10 @@ class _Lowering:
         """A layer that mixes channels, with all its fused neighbours."""
         conv = isinstance(layer, spec.Conv)
         spectral = isinstance(layer, spec.SpectralLinear)
-        if self.unshuffle > 1 and (conv or (self.x is not None and self.unshuffle**2 > MAX_SEGMENTS)):
+        # The picture itself can be read as a convolution wants it. What a stage before has made cannot: the
+        # sums of its channels would be in another order than without the cut.
+        moved = conv and (self.x is not None or self.first > 0)
+        if self.unshuffle > 1 and (moved or (self.x is not None and self.unshuffle**2 > MAX_SEGMENTS)):
             if not conv:
                 raise ConfigError(f"PixelUnshuffle({self.unshuffle}) is only supported up to 8 here")
             self.identity(i)
@@ -227,7 +235,9 @@ class _Lowering:
         next_layer, relu, shuffle, skip = self.epilogue(i) if epilogue else (i + 1, False, 1, None)
         # A skip after a ReLU or a shuffle is added by the steps of a direct product only.
         winograd = self.winograd(layer) and not self.upsample and shuffle == 1 and not (relu and skip)
+        by_pixel = 1
         if conv and self.x is None:
+            by_pixel = self.unshuffle
             self.load(i, dense=not winograd)
         upsample, r = self.upsample, self.unshuffle
         stride = layer.stride if isinstance(layer, spec.Conv) else r
@@ -276,7 +286,7 @@ class _Lowering:
         elif identity:
             step.products = lambda: self.products.identity(step, channels, r, shuffle, upsample)
         elif isinstance(layer, spec.Conv):
-            step.products = lambda: self.products.conv(i, layer, step, shuffle, upsample)
+            step.products = lambda: self.products.conv(i, layer, step, by_pixel, shuffle, upsample)
         else:
             step.products = lambda: self.products.linear(i, layer, step, r, shuffle)
         if skip is not None and not relu and shuffle == 1 and not spectral and not upsample:

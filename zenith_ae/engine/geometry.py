@@ -6,6 +6,7 @@ are rows or columns of a stage's input, padded at the bottom and right to whole 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -190,7 +191,7 @@ def tile_side(stage: Stage, pixels: int, density: Fraction) -> int:
     return -(-ceil(pixels / density) // align) * align
 
 
-_TRIES = 100  # tile sizes of which the memory is asked
+_TRIES = 16  # tile sizes of which the memory is asked one by one; each is a plan, of which few are remembered
 
 
 def choose_tiles(
@@ -203,7 +204,7 @@ def choose_tiles(
     """The tile size with the least total work whose working memory is within ``budget`` bytes.
 
     ``working_bytes(height, width)`` is the memory that an input of that size takes. Where even the
-    smallest tile takes more, or many others that should not, the smallest tile is the answer.
+    smallest tile takes more, that is the answer.
     """
     if working_bytes(*padded) <= budget:
         return padded
@@ -221,14 +222,21 @@ def choose_tiles(
 
     heights, widths = candidates(padded[0]), candidates(padded[1])
     per_pixel = working_bytes(*padded) / (padded[0] * padded[1])
-    fitting = [
+    likely = [
         (rows * columns, (height, width), (tallest, widest))
         for height, tallest, rows in heights
         for width, widest, columns in widths
         if tallest * widest * per_pixel <= budget
     ]
-    # Memory is about proportional to area: each thread also has rows of its own, whatever the height.
-    for _, side, largest in sorted(fitting)[:_TRIES]:
-        if working_bytes(*largest) <= budget:
-            return side
-    return heights[-1][0], widths[-1][0]
+    # Memory is about proportional to area; but each thread also has rows of its own, whatever the height.
+    likely.sort()
+
+    def fits(candidate: tuple[int, tuple[int, int], tuple[int, int]]) -> bool:
+        return working_bytes(*candidate[2]) <= budget
+
+    for candidate in likely[:_TRIES]:
+        if fits(candidate):
+            return candidate[1]
+    # With many threads these rows are most of it. More work is smaller tiles, so hardly one before this fits.
+    first = bisect_left(likely, True, lo=min(_TRIES, len(likely)), key=fits)
+    return likely[first][1] if first < len(likely) else (heights[-1][0], widths[-1][0])

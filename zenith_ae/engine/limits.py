@@ -42,12 +42,16 @@ def default_threads() -> int:
     return max(1, min(count, cpu_quota(_CGROUPS, _own_cgroup()) or count))
 
 
-def memory_budget() -> int:
+def memory_budget(free: int | None = None) -> int:
     """Bytes of working memory above which a picture is cut into tiles.
 
     ZENITH_MEMORY in MiB, else an eighth of the memory that was free when this was first asked, at
     least 384 and at most 1536 MiB. Tiles share borders, which are computed for each: at 24 megapixels
     the least costs a third more time than the most. What comes out is the same.
+
+    Parameters
+    ----------
+    free : bytes that are free in another memory, a GPU's; then an eighth of these.
 
     Raises
     ------
@@ -56,7 +60,7 @@ def memory_budget() -> int:
     """
     if megabytes := _setting("ZENITH_MEMORY"):
         return megabytes * 2**20
-    return _free_share()
+    return _free_share() if free is None else free // SHARE
 
 
 @cache  # plans are kept for the sizes of tiles, so these must not change with every call

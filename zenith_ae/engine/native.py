@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, MissingDependencyError, why_no_kernels
 from ..weights import Weights
 from .base import Engine
-from .compiler import compile_layers
 from .geometry import Region, Stage
 from .limits import default_threads
 from .packing import Packer
@@ -22,6 +21,7 @@ from .packing import Packer
 try:
     from .._kernels import current_isa, fast_bf16
     from .._kernels._plan import MAX_THREADS, Plan
+    from .compiler import compile_layers
 except ImportError as error:
     raise MissingDependencyError(why_no_kernels(error)) from error
 

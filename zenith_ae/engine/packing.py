@@ -132,8 +132,8 @@ def dense(weight: Array, groups: int) -> Array:
 
 
 def by_pixel(weight: Array, r: int) -> Array:
-    """(cout, C r r) over torch's unshuffled channels -> (cout, r r, C): taps, then channels."""
-    return np.ascontiguousarray(weight.reshape(len(weight), -1, r * r).swapaxes(1, 2))
+    """(cout, C r r, ...) over torch's unshuffled channels -> (cout, r r, C, ...): taps, then channels."""
+    return np.ascontiguousarray(weight.reshape(len(weight), -1, r * r, *weight.shape[2:]).swapaxes(1, 2))
 
 
 def shuffled(matrix: Array, r: int, pitch: int) -> Array:

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._kernels._plan import MAX_SEGMENTS
 from ..errors import ConfigError
 from ..models import spec
 from . import packing
 from .packing import BLOCK, Packer, pad16
 from .program import Activation, Mix, Product, Spectral, Step
 
-__all__ = ["MAX_SEGMENTS", "Products"]
+__all__ = ["Products"]
 
-MAX_SEGMENTS = 64
 MAX_IDENTITY = 4096  # channels that are moved by a product with ones, so many squared
 
 Tap = tuple[int, int]
@@ -159,14 +159,19 @@ class Products:
             )
         return products
 
-    def conv(self, i: int, layer: spec.Conv, step: Step, shuffle: int, upsample: bool) -> list[Product]:
+    def conv(
+        self, i: int, layer: spec.Conv, step: Step, r: int, shuffle: int, upsample: bool
+    ) -> list[Product]:
+        """``r`` x ``r`` pixels are side by side in the channels that it reads (`compiler.load`)."""
         weight = self.tensor(i, "weight")
+        if r > 1:
+            weight = packing.by_pixel(weight, r).reshape(weight.shape)
         bias = self.tensor(i, "bias") if layer.bias else None
         if step.strip:
-            return self.winograd(("conv",), i, step, weight, bias)
+            return self.winograd(("conv", r), i, step, weight, bias)
         matrix = np.ascontiguousarray(weight.reshape(layer.cout, layer.cin, 9).swapaxes(1, 2))
         if not upsample:
-            return [self.product(("conv",), i, step, TAPS_3X3, matrix, bias, shuffle)]
+            return [self.product(("conv", r), i, step, TAPS_3X3, matrix, bias, shuffle)]
         merged = self.once(("phases",), i, lambda: packing.phases(weight))
         if step.out is None or shuffle > 1:
             # All four phases as one product on 3x3 taps, and a pixel shuffle.
@@ -255,9 +260,10 @@ class Products:
         depth, columns = step.into.pitch, step.out.pitch
 
         def make() -> tuple[NDArray[Any], Array | None]:
-            padded = np.pad(weight, ((0, 0), (0, depth - weight.shape[1]), (0, 0), (0, 0)))
-            packed = [self.packer.pack(matrix[:, None]) for matrix in packing.winograd(padded)]
-            return np.stack(packed), None if bias is None else packing.vector(bias, columns)
+            more = (columns - weight.shape[0], depth - weight.shape[1])
+            padded = np.pad(weight, [(0, n) for n in (*more, 0, 0)])
+            packed = self.packer.pack(packing.winograd(padded).reshape(-1, 1, depth))
+            return packed, None if bias is None else packing.vector(bias, columns)
 
         packed, packed_bias = self.once(("winograd", *key), i, make)
         plane = step.strip * depth + BLOCK

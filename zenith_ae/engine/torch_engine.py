@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..models import spec
 from ..weights import Weights
 from .base import Engine
 from .geometry import Region, Stage
+from .limits import memory_budget
 
 try:
     import torch
@@ -35,6 +37,38 @@ def _as_it_is(device: str) -> AbstractContextManager[Any]:
         return torch.autocast(device, enabled=False)
     except RuntimeError:
         return nullcontext()
+
+
+class _ExactConvolutions:
+    """No TF32, in which cuDNN convolves unless told otherwise: with its mantissa of 10 bits pictures change.
+
+    The switch is the process's, so the first thread in here turns it off and the last one back.
+    """
+
+    # Since torch 2.9 there is one for convolutions alone, which must not be mixed with the old one.
+    _where: Any = getattr(torch.backends.cudnn, "conv", torch.backends.cudnn)
+    _name, _exact = ("allow_tf32", False) if _where is torch.backends.cudnn else ("fp32_precision", "ieee")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = getattr(self._where, self._name)
+                setattr(self._where, self._name, self._exact)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                setattr(self._where, self._name, self._before)
+
+
+_exact_convolutions = _ExactConvolutions()
 
 
 class TorchEngine(Engine):
@@ -62,20 +96,25 @@ class TorchEngine(Engine):
         except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
             raise ConfigError(f"device {device}: {str(error).splitlines()[0]}") from None
         self.device = f"torch {device}"
+        if self._device.type == "cuda":
+            self.budget = memory_budget(torch.cuda.mem_get_info(self._device)[0])
         self.threads = torch.get_num_threads()
         self._modules: dict[tuple[str, int], Network] = {}
         for part in weights.config.parts:
             self._modules[part, -1] = frozen_module(weights, part).to(self._device, torch.float32)
 
     def _working_bytes(self, stage: Stage, height: int, width: int) -> int:
-        # Input, output and two intermediate results of the widest layer are alive at once.
+        # What is kept, and of the most expensive layer input, output and intermediate results: two, but six
+        # where a block's spectral branch is torch's.
         def floats(step: spec.Step) -> float:
-            hidden = getattr(step.layer, "hidden", 0)
+            hidden = max(getattr(step.layer, "hidden", 0), step.cout)
             before = step.cin / step.layer.scale**2
-            return float((before + step.cout + 2 * max(hidden, step.cout)) * step.scale**2)
+            results = 6 if getattr(step.layer, "tile", 0) else 2
+            return float((before + step.cout + results * hidden) * step.scale**2)
 
-        widest = max(floats(step) for step in spec.trace(stage.layers, stage.in_channels))
-        return int(4 * widest * height * width)
+        steps = list(spec.trace(stage.layers, stage.in_channels))
+        kept = sum(float(step.cout * step.scale**2) for step in steps if isinstance(step.layer, spec.Keep))
+        return int(4 * (kept + max(map(floats, steps))) * height * width)
 
     def _run_region(
         self,
@@ -85,7 +124,7 @@ class TorchEngine(Engine):
         region: Region,
         target: NDArray[Any],
     ) -> None:
-        with torch.inference_mode(), _as_it_is(self._device.type):
+        with torch.inference_mode(), _as_it_is(self._device.type), _exact_convolutions:
             x = self._load(source, region)
             if plane is not None:
                 x = torch.cat([x, self._load(plane[:, :, None], region)], 1)
@@ -105,7 +144,8 @@ class TorchEngine(Engine):
         if key not in self._modules:
             whole = self._modules[stage.part, -1]
             before = sum(len(s.layers) for s in self._stages[stage.part][: stage.index])
-            module = build_module(stage.layers, stage.in_channels)
+            with torch.device("meta"):  # no numbers, nor random ones of the caller's, for what is replaced
+                module = build_module(stage.layers, stage.in_channels)
             for i in range(len(stage.layers)):
                 module[i] = whole[before + i]
             self._modules[key] = module

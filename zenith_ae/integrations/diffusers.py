@@ -44,7 +44,6 @@ except ImportError:
 __all__ = ["AutoencoderZenith"]
 
 _WITHOUT_EFFECT = ("training", "gradient_checkpointing")  # on what a module computes
-TILE = 512  # pixels, the side of a tile with `enable_tiling`
 # What an `AutoencoderTiny`'s config may say of its latents, and where a model is downloaded from.
 _HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
@@ -127,6 +126,11 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             self.bn.running_var.fill_(1 - batch_norm_eps)
         self.use_slicing = False
         self.use_tiling = False
+        self.spatial_scale_factor = self.definition.factor
+        self.tile_sample_min_size = (
+            512  # pixels, the side of a tile with `enable_tiling`; it needs no overlap
+        )
+        self.tile_latent_min_size = 512 // self.definition.factor
         self._native: dict[str, tuple[object, Engine]] = {}
 
     @classmethod
@@ -260,7 +264,12 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def _cpu(self, part: str, x: Tensor) -> Tensor:
         values = x.detach().float().permute(0, 2, 3, 1).contiguous().numpy()
-        y = self._engine(part).run(part, values, tile=TILE if self.use_tiling else "auto")
+        side = (
+            self.tile_latent_min_size * self.definition.factor
+            if part == "decoder"
+            else self.tile_sample_min_size
+        )
+        y = self._engine(part).run(part, values, tile=side if self.use_tiling else "auto")
         return torch.from_numpy(y).permute(0, 3, 1, 2).contiguous()
 
     def _engine(self, part: str) -> Engine:

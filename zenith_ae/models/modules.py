@@ -221,6 +221,7 @@ def build_module(layers: Layers, in_channels: int) -> Network:
 
 def frozen_module(weights: Weights, part: str) -> Network:
     """A part of a model with its weights, in evaluation mode and without gradients."""
-    module = build_module(weights.config.parts[part], weights.config.in_channels(part))
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
+        module = build_module(weights.config.parts[part], weights.config.in_channels(part))
     module.load_state_dict({name: torch.from_numpy(t.copy()) for name, t in weights.part(part).items()})
     return module.eval().requires_grad_(False)

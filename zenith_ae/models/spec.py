@@ -432,9 +432,14 @@ def trace(layers: Layers, in_channels: int) -> Iterator[Step]:
         scale *= layer.scale
         if isinstance(layer, Keep):
             kept[layer.name] = (channels, scale)
-        elif isinstance(layer, Add) and kept.get(layer.name) != (channels, scale):
+        elif isinstance(layer, Add) and (found := kept.get(layer.name)) != (channels, scale):
+            what = (
+                "nothing was kept"
+                if found is None
+                else "{} channels at {} of the size were kept".format(*found)
+            )
             raise ConfigError(
-                f"layer {index}: {layer} finds {kept.get(layer.name)}, needs {(channels, scale)}"
+                f"layer {index}: {what} as {layer.name!r}, where {channels} at {scale} of the size are needed"
             )
         params = sum(_size(shape) for shape in layer.params().values())
         yield Step(index, layer, cin, channels, scale, params, layer.macs() * scale**2)

@@ -169,7 +169,7 @@ class _WhtMix(torch.autograd.Function):
 
         list(_executor(len(slices)).map(part, range(len(slices))))
         grad_gate, grad_threshold = sums.sum(1)
-        grad_threshold = grad_threshold * torch.where(threshold < 0, -1.0, 1.0)
+        grad_threshold = grad_threshold * threshold.sign()  # as of abs()
         return grad_in.to(grad.dtype).permute(0, 3, 1, 2), grad_gate, grad_threshold
 
 
