@@ -2,8 +2,8 @@
 
 The kernels are written once (`kernels.inc.h`) and compiled once per instruction-set level, each
 through its own small file `level_<isa>.c` with its own compiler flags. Nothing else gets these
-flags: code that runs before the CPU was asked must run on every CPU. The objects are compiled
-once and linked into each extension module that needs them.
+flags: code that runs before the CPU was asked must run on every CPU. They are linked into one
+extension module, which hands their table to the other.
 
 Environment variables
 ---------------------
@@ -122,7 +122,7 @@ def extension(name: str, c_files: list[Path]) -> Extension:
 
 
 kernels = [*sorted(C_FOLDER.glob("level_*.c")), C_FOLDER / "dispatch.c"]
-extensions = [extension("_ops", kernels), extension("_plan", sorted(C_FOLDER.glob("*.c")))]
+extensions = [extension("_ops", kernels), extension("_plan", [C_FOLDER / "plan.c", C_FOLDER / "threads.c"])]
 
 modules = cythonize(
     extensions,

@@ -17,24 +17,28 @@ import numpy as np
 
 from zenith_ae.errors import IsaError
 
+from cpython.pycapsule cimport PyCapsule_New
 from libc.stddef cimport ptrdiff_t
 
 from zenith cimport *
 
+# For `_plan`: the kernels are in this module alone.
+kernels_for = PyCapsule_New(<void *>zn_kernels_for, "zn_kernels_for", NULL)
+
 
 # --- levels ---------------------------------------------------------------------------------
 
-cdef tuple _names = tuple(zn_level_name(level).decode() for level in range(ZN_LEVELS))
+level_names = tuple(zn_level_name(level).decode() for level in range(ZN_LEVELS))
 
 
 def compiled_isas():
     """Names of the instruction-set levels that this build contains, slowest first."""
-    return tuple(name for level, name in enumerate(_names) if zn_level_compiled(level))
+    return tuple(name for level, name in enumerate(level_names) if zn_level_compiled(level))
 
 
 def available_isas():
     """Names of the compiled levels that this CPU and operating system can run, slowest first."""
-    return tuple(name for level, name in enumerate(_names) if zn_level_available(level))
+    return tuple(name for level, name in enumerate(level_names) if zn_level_available(level))
 
 
 def current_isa(name=None):
@@ -49,10 +53,10 @@ def current_isa(name=None):
     if name is None:
         name, source = os.environ.get("ZENITH_ISA", "").strip(), " (from ZENITH_ISA)"
     if not name:
-        return _names[zn_best_level()]
-    if name in _names and zn_level_available(_names.index(name)):  # of no other: asking for AMX gets it
+        return level_names[zn_best_level()]
+    if name in level_names and zn_level_available(level_names.index(name)):  # of no other: asking for AMX gets it
         return name
-    if name not in _names:
+    if name not in level_names:
         reason = "is not a level"
     elif name not in compiled_isas():
         reason = "is not compiled into this build"
@@ -65,7 +69,7 @@ def current_isa(name=None):
 
 def fast_bf16(isa=None):
     """Whether a level computes with bf16 by instructions made for it, as opposed to emulating them."""
-    return bool(zn_level_fast_bf16(_names.index(current_isa(isa))))
+    return bool(zn_level_fast_bf16(level_names.index(current_isa(isa))))
 
 
 def cpu_features():
@@ -85,7 +89,7 @@ cdef const zn_kernels *table(isa, array=None, bint tiles=False) except NULL:
     cdef int storage = ZN_FLOAT
     if isinstance(array, np.ndarray) and array.dtype == np.uint16:
         storage = ZN_BF16_TILES if tiles else ZN_BF16
-    return zn_kernels_for(_names.index(current_isa(isa)), storage)
+    return zn_kernels_for(level_names.index(current_isa(isa)), storage)
 
 
 # --- checks ---------------------------------------------------------------------------------

@@ -7,13 +7,18 @@ caller of the engine passes in was checked by the engine.
 
 import numpy as np
 
+from zenith_ae._kernels import _ops
+
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport ptrdiff_t
 
 from plan cimport *
 from zenith cimport (
-    ZN_BF16, ZN_BF16_TILES, ZN_F32, ZN_FLOAT, ZN_LEVELS, ZN_MAX_SEGMENTS, ZN_PICTURE_VALUES, ZN_U8, ZN_U16,
-    zn_kernels_for, zn_level_name,
+    ZN_BF16, ZN_BF16_TILES, ZN_F32, ZN_FLOAT, ZN_MAX_SEGMENTS, ZN_PICTURE_VALUES, ZN_U8, ZN_U16, zn_kernels,
 )
+
+ctypedef const zn_kernels *(*lookup)(int level, int storage)
+cdef lookup kernels_for = <lookup>PyCapsule_GetPointer(_ops.kernels_for, "zn_kernels_for")
 
 MAX_THREADS = ZN_MAX_THREADS
 MAX_SEGMENTS = ZN_MAX_SEGMENTS
@@ -65,9 +70,9 @@ cdef class Plan:
         cdef int storage = ZN_FLOAT
         if program.bf16:
             storage = ZN_BF16_TILES if tiles else ZN_BF16
-        level = [zn_level_name(n) for n in range(ZN_LEVELS)].index(isa.encode())
-        self.plan.kernels = zn_kernels_for(level, storage)
-        self.plan.float_kernels = zn_kernels_for(level, ZN_FLOAT)
+        level = _ops.level_names.index(isa)
+        self.plan.kernels = kernels_for(level, storage)
+        self.plan.float_kernels = kernels_for(level, ZN_FLOAT)
         if self.plan.kernels == NULL:
             raise ValueError(f"level {isa} is not available")
         self.threads = max(1, min(threads, ZN_MAX_THREADS))
