@@ -24,7 +24,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every recipe has, gathered into a TrainConfig as ``config``."""
     pictures, folder = click.Path(exists=True), click.Path(file_okay=False, path_type=Path)
     positive, minutes = click.IntRange(1), Number(0, min_open=True)
-    weight, share = Number(0), Number(0, 1)
+    weight = Number(0)
     options = [
         click.option("--data", multiple=True, required=True, type=pictures,
                      help="Folder or .tar pack of pictures; may be given several times."),
@@ -40,7 +40,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--lr", type=weight, default=2e-3, show_default=True, help="Peak learning rate."),
         click.option("--warmup", type=click.IntRange(0), default=200, show_default=True,
                      help="Steps of warm-up."),
-        click.option("--ema", type=share, default=0.999, show_default=True,
+        click.option("--ema", type=Number(0, 1, max_open=True), default=0.999, show_default=True,
                      help="Decay of the averaged weights."),
         click.option("--precision", type=click.Choice(["auto", "bf16", "float32"]), default="auto",
                      show_default=True, help="auto is bf16 where the device has instructions for it."),

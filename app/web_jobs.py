@@ -29,7 +29,15 @@ from PIL import Image
 from zenith_ae.batches import to_rgb
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.image_writing import encode_picture
-from zenith_ae.images import READABLE_SUFFIXES, Picture, check_size, read_picture, to_8_bits, to_pil
+from zenith_ae.images import (
+    FOREIGN_SUFFIXES,
+    READABLE_SUFFIXES,
+    Picture,
+    check_size,
+    read_picture,
+    to_8_bits,
+    to_pil,
+)
 from zenith_ae.latents import (
     SUFFIX,
     LatentFile,
@@ -244,7 +252,7 @@ class Workshop:
         result = autoencoder.decode_like(z, pixels, picture.layout)
         decoding = time.perf_counter() - start
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
-        decoded, files, notes = picture.with_pixels(result[0]), {}, list(picture.every_note)
+        decoded, files, notes = picture.with_pixels(result[0]), {}, list(encoding_notes(picture))
         files["latents"] = str(folder / (Path(name).stem + SUFFIX))
         Path(files["latents"]).write_bytes(data)
         files["picture"] = self._write(decoded, folder, output_name(name, "roundtrip"), notes)
@@ -411,8 +419,6 @@ class Workshop:
             wanted = [source.wanted for file in kept for source in self._sources(*file)]
             state = BatchState(total=sum(wanted))
             state.left_out = len(wanted) - state.total
-            if not state.total:
-                raise ImageError("no pictures in there; they end in " + " ".join(sorted(READABLE_SUFFIXES)))
             names: set[str] = set()
             start = time.perf_counter()
             path = folder / f"{result_of(model)}.zip"
@@ -478,6 +484,8 @@ class Workshop:
 
     def _read(self, file: str | None, every: bool = False) -> tuple[Picture, str]:
         path, name = self._uploaded(file)
+        if name.lower().endswith(".zip"):
+            raise ImageError(f"{name}: is a ZIP; the Batch tab takes it")
         return read_picture(path, name, every=every), name
 
     def _write(self, picture: Picture, folder: Path, name: str, notes: list[str]) -> str:
@@ -537,11 +545,17 @@ def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:
         file.limit = None
         if len(entries) > ZIP_ENTRIES:
             raise ImageError(f"{name}: {len(entries)} files in a ZIP; the limit is {ZIP_ENTRIES}")
+        found = False
         for entry in entries:
             inside = safe_name(entry.filename)
             hidden = any(part.startswith((".", "__MACOSX")) for part in inside.split("/"))
             read = partial(_unzip, archive, entry, inside, max_bytes, left)
-            yield _Source(inside, read, wanted=not hidden and _is_picture(inside))
+            # One that cannot be read, such as HEIC, is to fail by its name and not to vanish.
+            wanted = not hidden and (_is_picture(inside) or Path(inside).suffix.lower() in FOREIGN_SUFFIXES)
+            found = found or wanted
+            yield _Source(inside, read, wanted)
+        if not found:
+            raise ImageError(f"{name}: no pictures in this ZIP; one in it would have to be unpacked first")
 
 
 def _unzip(

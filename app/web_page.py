@@ -29,6 +29,8 @@ __all__ = ["CSS", "build", "theme"]
 
 PICTURES = ["image", *sorted(READABLE_SUFFIXES)]
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
+#: Pressed again while it computes, a button counts: else the result would not be of the settings shown.
+LATEST: dict[str, Any] = {"trigger_mode": "always_last"}
 Updates = dict[Any, Any]
 VIEW: dict[str, Any] = {"buttons": ["fullscreen"], "interactive": False}
 GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "elem_classes": "pictures"}
@@ -75,7 +77,7 @@ table.models th, table.models td { padding: 7px 10px !important; text-align: rig
     white-space: nowrap; border-bottom: 1px solid var(--border-color-primary) !important; }
 table.models th:first-child, table.models td:first-child, table.models th:nth-child(2),
 table.models td:nth-child(2) { text-align: left !important; }
-.whole img { width: 100%; height: auto; max-height: none; }
+.whole img { width: 100%; height: auto; max-height: 80vh; object-fit: contain; }
 .pictures .grid-wrap { max-height: none !important; overflow: visible !important; height: auto !important; }
 .pictures .fixed-height { min-height: 0 !important; max-height: none !important; }
 .pictures .grid-container { height: auto !important; grid-auto-rows: auto !important;
@@ -84,8 +86,9 @@ table.models td:nth-child(2) { text-align: left !important; }
 #compare-gallery .grid-container {
     grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)) !important; }
 .pictures .thumbnail-lg { aspect-ratio: auto !important; height: auto !important; }
-.pictures .thumbnail-lg img { height: auto !important; }
-footer { opacity: .7; }
+.pictures .thumbnail-lg img { height: auto !important; max-height: 80vh; object-fit: contain; }
+/* Gradio's guess from earlier jobs, which says nothing about this picture. */
+.eta-bar, .meta-text, .meta-text-center { display: none !important; }
 footer .divider { display: none !important; }
 @media (max-width: 640px) {
     .gradio-container .main.fillable { padding: 12px !important; }
@@ -140,6 +143,7 @@ def theme() -> gr.themes.Base:
         checkbox_label_background_fill_selected="*primary_100",
         checkbox_label_background_fill_selected_dark="*primary_900",
         checkbox_label_text_color_selected="*body_text_color",
+        body_text_color_subdued="*neutral_500",  # 4.8 : 1 on white
         block_border_width="1px",
         input_border_width="1px",
         checkbox_border_width="1px",
@@ -273,6 +277,11 @@ def _settings(*values: float | None) -> dict[str, Any]:
     return {k: usual[k] if value is None else value for k, value in zip(usual, values, strict=True)}
 
 
+def _on_slider(sigma: float) -> float:
+    """A noise level as the slider can show it."""
+    return min(100.0, round(sigma * 2) / 2)
+
+
 def _level(sigma: float | None) -> float | None:
     """A noise level of the API, where a negative one, or none, is to be estimated."""
     return None if sigma is None or sigma < 0 else sigma
@@ -284,7 +293,7 @@ def _level(sigma: float | None) -> float | None:
 def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
-            file = _drop("A picture", PICTURES)
+            file = _drop("A picture", [*PICTURES, ".zip"])  # to be told where a ZIP goes
             _examples(workshop, examples, file, "Or try one of these")
             controls = _noise_controls()
             go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go")
@@ -321,11 +330,14 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         result = workshop.inspect(file, model)
         before = result.files["before"]
         sigma = result.facts.get("sigma")
-        return blank() | {
-            slider: gr.ImageSlider(value=(before, before), visible=True),
-            facts: _facts(_what(result.facts), _noise_fact(result.facts)),
-            estimate: None if sigma is None else min(100.0, round(sigma * 2) / 2),
-        }
+        return (
+            blank()
+            | {
+                slider: gr.ImageSlider(value=(before, before), visible=True),
+                facts: _facts(_what(result.facts), _noise_fact(result.facts)),
+            }
+            | ({estimate: None} if sigma is None else dict.fromkeys((estimate, level), _on_slider(sigma)))
+        )
 
     def run(file: str | None, model: str, auto: bool, sigma: float, *settings: Any) -> Updates:
         result = workshop.denoise(file, model, None if auto else sigma, **_settings(*settings))
@@ -347,10 +359,10 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             removed_note: f"<p class=note>{note}</p>",
         }
 
-    file.change(_for_page(workshop, show, facts, blank), [file, model], [*outputs, estimate],
+    file.change(_for_page(workshop, show, facts, blank), [file, model], [*outputs, estimate, level],
                 show_progress_on=facts, **DEVICE, **PRIVATE)  # fmt: skip
     go.click(_for_page(workshop, run, facts, blank), [file, *controls], outputs,
-             scroll_to_output=True, show_progress_on=[slider], **DEVICE, **PRIVATE)  # fmt: skip
+             scroll_to_output=True, show_progress_on=[slider], **LATEST, **DEVICE, **PRIVATE)  # fmt: skip
 
 
 # ---- Latents ----------------------------------------------------------------------------------------
@@ -431,7 +443,7 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         }
 
     go.click(_for_page(workshop, run, facts, blank), [file, model, dtype], outputs, scroll_to_output=True,
-             show_progress_on=[slider, decoded, wait], **DEVICE, **PRIVATE)  # fmt: skip
+             show_progress_on=[slider, decoded, wait], **LATEST, **DEVICE, **PRIVATE)  # fmt: skip
 
     def fresh(file: str | None) -> Updates:
         name = "Decode" if file and workshop.is_latent_file(file) else "Encode and decode"
@@ -452,8 +464,8 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
             go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go")
             stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
         with gr.Column(scale=7, min_width=300):
-            status = gr.HTML(_wait("Many pictures at once", "You get a ZIP with the same names and formats."),
-                             elem_id="batch-status")  # fmt: skip
+            waiting = _wait("Many pictures at once", "You get a ZIP with the same names and formats.")
+            status = gr.HTML(waiting, elem_id="batch-status")
             get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="batch-get")
             gallery = gr.Gallery(show_label=False, columns=4, visible=False,
                                  **GALLERY, elem_id="batch-gallery")  # fmt: skip
@@ -470,8 +482,20 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         *settings: Any,
     ) -> Iterator[Updates]:
         flag = running[str(request.session_hash)] = threading.Event()
-        shown = 0
         level = None if auto else sigma
+        try:
+            yield from progress(flag, files, model, level, settings)
+        finally:
+            running.pop(str(request.session_hash), None)
+
+    def progress(
+        flag: threading.Event,
+        files: list[str] | None,
+        model: str,
+        level: float | None,
+        settings: Sequence[Any],
+    ) -> Iterator[Updates]:
+        shown = 0
         for state in workshop.batch(files, model, level, flag.is_set, **_settings(*settings)):
             new = state.finished or not state.done or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
             shown = len(state.thumbnails) if new else shown
@@ -500,7 +524,13 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         if flag := running.pop(str(request.session_hash), None):
             flag.set()
 
+    def changed(request: gr.Request) -> Any:
+        """Other files: what an earlier batch left is not theirs. One that runs goes on."""
+        flag = running.get(str(request.session_hash))
+        return gr.skip() if flag else blank() | {status: waiting}
+
     outputs = [status, get, gallery, stop, go]
+    files.change(changed, None, outputs, show_progress="hidden", **PRIVATE)
     go.click(_for_page(workshop, run, status, blank), [files, *controls], outputs,
              show_progress_on=status, **DEVICE, **PRIVATE)  # fmt: skip
     stop.click(cancel, None, None, queue=False, **PRIVATE)
@@ -596,7 +626,8 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         yield {chart: gr.BarPlot(value=frame, visible=True), problem: ""}
 
     go.click(_for_page(workshop, run, table, blank), [file, models, sigma], [wait, gallery, table],
-             scroll_to_output=True, show_progress_on=[gallery, wait], **DEVICE, **PRIVATE)  # fmt: skip
+             scroll_to_output=True, show_progress_on=[gallery, wait],
+             **LATEST, **DEVICE, **PRIVATE)  # fmt: skip
     file.change(lambda: blank() | {wait: gr.HTML(visible=True), table: ""}, None, [wait, gallery, table],
                 show_progress="hidden", **DEVICE, **PRIVATE)  # fmt: skip
     measure.click(_for_page(workshop, bench, problem, dict), None, [chart, problem], show_progress_on=chart,

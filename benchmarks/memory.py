@@ -38,7 +38,7 @@ with tempfile.TemporaryDirectory(prefix="memory.") as folder:
     Image.fromarray(noise).save(f"{folder}/noisy.jpg")
     start = time.perf_counter()
     command = [sys.executable, "-m", "zenith_ae", "denoise", f"{folder}/noisy.jpg"]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     seconds = time.perf_counter() - start
 peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 peak /= 1 << 20 if sys.platform == "linux" else 1 << 30

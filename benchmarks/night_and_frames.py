@@ -53,6 +53,8 @@ def _plain_parts() -> dict[str, Callable[[], tuple[np.ndarray, float]]]:
 @click.argument("models", nargs=-1)
 @click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
 def main(models: tuple[str, ...], pictures: int) -> None:
+    if not CBSD68.exists():
+        raise SystemExit(f"{CBSD68} is not there (set ZENITH_SHARED)")
     names = models or ("zenith-denoise", "zenith-denoise-fast")
     denoisers = [zenith_ae.load(name) for name in names]
     clean = photographs(pictures)

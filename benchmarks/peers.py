@@ -59,7 +59,11 @@ def arguments() -> argparse.Namespace:
     add("--threads", type=int, default=2)
     add("--seconds", type=float, default=20, help="for each table and size; at least three rounds")
     add("--rounds", type=int, help="rounds, in place of --seconds")
-    add("--only", nargs="*", help="contenders whose name contains one of these")
+    add(
+        "--only",
+        nargs="*",
+        help="contenders whose name contains one of these; in the table of models zenith-ae is one",
+    )
     add("--compile-sizes", type=int, nargs="*", default=[512],
         help="where torch.compile takes part: a minute or two a model")  # fmt: skip
     add("--architecture", default="taesd", choices=["taesd", "taef2"],
@@ -202,6 +206,8 @@ class Child:
         from zenith_ae.measure import in_turn
 
         calls = {(name, op): call for name, ops in contenders.items() for op, call in ops.items()}
+        if not calls:
+            return
         # The pause lets the threads of the last contender's library go to sleep.
         timings = in_turn(calls, self.options.seconds, self.options.rounds, pause=0.05)
         for (name, operation), timing in timings.items():
@@ -295,7 +301,7 @@ class Child:
         cases += [(size, 1) for size in (512, 1024) if threads > 1 and size in self.options.scaling_sizes]
         for size, count in cases:
             picture = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
-            for name in (DENOISE, LITE, NANO):
+            for name in filter(self.wanted, (DENOISE, LITE, NANO)):
                 own = pipeline(model(name), count)
                 call = own if name == DENOISE else own.roundtrip
                 operation = "denoise" if name == DENOISE else "round trip"

@@ -66,8 +66,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         weights = model(name)
         for part, layers in weights.config.parts.items():
             x, plane = part_input(weights.config, part, size, size)
-            macs = sum(executed_macs(layers, weights.config.in_channels(part))) * x.shape[1] * x.shape[2]
-            work[name, part] = macs
+            channels, pixels = weights.config.in_channels(part), x.shape[1] * x.shape[2]
             out = "float32" if part in ("encoder", "estimator", "denoiser") else "uint8"
             for isa in options.isa or available_isas():
                 for dtype in ("float32", "bf16"):
@@ -76,6 +75,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     except ConfigError:  # no bf16 at this level
                         continue
                     ceilings[isa, dtype] = 0.0
+                    direct = (isa, dtype) == ("amx", "bf16")  # no Winograd
+                    work[name, part, isa, dtype] = pixels * sum(executed_macs(layers, channels, not direct))
 
                     def call(engine: Any = engine, part: str = part, x: Any = x, plane: Any = plane,
                              out: Any = out) -> Any:  # fmt: skip
@@ -97,7 +98,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         rows.append(
             {
                 "model": name, "part": part, "level": isa, "dtype": dtype, "ms": timing.median * 1e3,
-                "calls": timing.calls, "macs": work[name, part],
+                "calls": timing.calls, "macs": work[name, part, isa, dtype],
                 "bytes": traffic(model(name), part, size, 2 if dtype == "bf16" else 4),
             }
         )  # fmt: skip

@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 from zenith_ae.app.train import train as command  # noqa: E402
 from zenith_ae.errors import ConfigError, ImageError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
-from zenith_ae.models.modules import frozen_module  # noqa: E402
+from zenith_ae.models.modules import build_module, frozen_module  # noqa: E402
 from zenith_ae.models.spec import (  # noqa: E402
     Clamp,
     Conv,
@@ -40,7 +40,7 @@ from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
 from zenith_ae.training.muon import SCALE, Muon, orthogonalize  # noqa: E402
 from zenith_ae.training.seam import PerceptualError, Seam, find_seam, lattice_error, tone_error  # noqa: E402
-from zenith_ae.training.trainer import TrainConfig, Trainer, psnr  # noqa: E402
+from zenith_ae.training.trainer import TrainConfig, Trainer, _optimizers, psnr  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
 
@@ -895,8 +895,11 @@ def test_what_cannot_be_grafted_is_refused(
         )  # fmt: skip
     with pytest.raises(ConfigError, match="crops of 40 pixels"):
         graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1), "encoder")
-    with pytest.raises(ConfigError, match="has no encoder of a"):
-        graft.train_graft(hybrid, str(grown_teacher), data, config, "decoder", init=str(grown_teacher))
+    for more in ({}, {"eye": str(fresh)}, {"perceptual_weight": 0.0, "taught": 0.5}):
+        with pytest.raises(ConfigError, match=r"has no encoder of a .*after which its decoder is trained"):
+            graft.train_graft(
+                hybrid, str(grown_teacher), data, config, "decoder", init=str(grown_teacher), **more
+            )
     for eye in (seeing_teacher, save_decoder(fresh, tmp_path)):
         with pytest.raises(ConfigError, match=r"has no encoder of a hybrid of grown.*--eye"):
             graft.train_graft(
@@ -1309,3 +1312,27 @@ def test_command_line_wants_a_length(photos, tmp_path) -> None:
     result = CliRunner().invoke(command, ["denoise", "--data", str(photos), "-o", str(tmp_path / "x")])
     assert result.exit_code == 2
     assert "steps or minutes" in result.output
+
+
+def test_the_first_of_several_processes_prepares_what_the_others_find(tmp_path) -> None:
+    in_two_processes(
+        "import os, time\n"
+        "from zenith_ae.training.trainer import first_process_first\n"
+        "first, kept = os.environ['RANK'] == '0', folder / 'kept'\n"
+        "time.sleep(1 if first else 0)\n"
+        "with first_process_first('cpu'):\n"
+        "    assert kept.exists() != first\n"
+        "    kept.touch()\n",
+        tmp_path,
+    )
+
+
+def test_gates_are_no_matrices() -> None:
+    layers = (ZenithBlock(16, 16, 8, separable=True), ZenithBlock(16, 16, 8))
+    parameters = dict(build_module(layers, 16).named_parameters())
+    muon, adamw = _optimizers(parameters, TrainConfig(Path("x"), steps=1))
+    names = {id(p): name for name, p in parameters.items()}
+    chosen = {names[id(p)] for group in muon.param_groups for p in group["params"]}
+    assert chosen == {f"{i}.{part}.weight" for i in (0, 1) for part in ("compress", "expand")}
+    rest = {names[id(p)] for group in adamw.param_groups for p in group["params"]}
+    assert chosen | rest == set(parameters) and not chosen & rest

@@ -22,13 +22,14 @@ from PIL import Image
 from zenith_ae.batches import orient
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.training import degradations, drawings
-from zenith_ae.training.contact_sheet import ContactSheet
+from zenith_ae.training.contact_sheet import ContactSheet, _worst_place
 from zenith_ae.training.data import (
     SMALL_ONES,
     ImagePool,
     Prefetcher,
     decode_rgb,
     iter_encoded,
+    load_pool,
     random_crops,
 )
 from zenith_ae.training.degradations import (
@@ -37,6 +38,7 @@ from zenith_ae.training.degradations import (
     flat_area,
     from_linear,
     local_rms,
+    stored,
     to_linear,
 )
 from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
@@ -116,6 +118,16 @@ def test_broken_files_are_skipped_and_counted(folder: Path) -> None:
     pool = ImagePool([folder])
     assert pool.skipped == ["cut.png", "empty.jpg", "lies.webp"]
     assert len(pool) == 5
+    with pytest.raises(ImageError, match=r"there are 5 \(3 files are none or too small\)"):
+        pool.split(validation=9)
+
+
+def test_trainings_say_what_they_leave_out(folder: Path, capsys) -> None:
+    load_pool([str(folder)])
+    assert not capsys.readouterr().err
+    (folder / "empty.jpg").write_bytes(b"")
+    assert len(load_pool([str(folder)], drawn=2)) > 5
+    assert capsys.readouterr().err.startswith("1 of 6 files are no usable pictures or too small and left out")
 
 
 def test_sources_without_pictures_are_refused(tmp_path: Path) -> None:
@@ -155,6 +167,11 @@ def test_split_is_disjoint_complete_and_independent_of_order(folder: Path) -> No
     files = sorted(folder.rglob("*.png"), reverse=True)
     bare = ImagePool(files).split(validation=2, seed=3)[1].names
     assert set(bare) == set(ImagePool(files[::-1]).split(validation=2, seed=3)[1].names)
+    for i in range(4):
+        save(textured(8, 8, i), folder.parent / "twin" / f"{i // 2}" / f"{i % 2}.png")
+    twins = [folder.parent / "twin" / side for side in "01"]  # whose files have the same names
+    first, second = (ImagePool(order).split(validation=1)[1].images[0] for order in (twins, twins[::-1]))
+    np.testing.assert_array_equal(first, second)
     chosen = {tuple(ImagePool([folder]).split(2, seed)[1].names) for seed in range(20)}
     assert len(chosen) > 1
     with pytest.raises(ValueError, match="validation"):
@@ -175,19 +192,18 @@ def one_picture_pool(tmp_path: Path, image: np.ndarray) -> ImagePool:
     return ImagePool([tmp_path / "one"])
 
 
-@pytest.mark.parametrize("align", [1, 8])
-def test_crops_are_windows_of_the_picture_and_reach_every_place(tmp_path: Path, align: int) -> None:
+def test_crops_are_windows_of_the_picture_and_reach_every_place(tmp_path: Path) -> None:
     pool = one_picture_pool(tmp_path, coordinates(40, 56))
-    crops = random_crops(pool, rng(), 400, 24, align, augment=False)
-    assert crops.shape == (400, 24, 24, 3)
+    crops = random_crops(pool, rng(), 4000, 24, augment=False)
+    assert crops.shape == (4000, 24, 24, 3)
     assert crops.dtype == np.uint8
     corners = set()
     for crop in crops:
         top, left = int(crop[0, 0, 0]), int(crop[0, 0, 1])
         np.testing.assert_array_equal(crop, coordinates(40, 56)[top : top + 24, left : left + 24])
         corners.add((top, left))
-    assert {y for y, _ in corners} == set(range(0, 17, align))
-    assert {x for _, x in corners} == set(range(0, 33, align))
+    assert {y for y, _ in corners} == set(range(17))
+    assert {x for _, x in corners} == set(range(33))
 
 
 def test_augmentation_shows_all_eight_symmetries_evenly(tmp_path: Path) -> None:
@@ -227,12 +243,12 @@ def test_pictures_are_drawn_by_their_area(tmp_path: Path) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 48), st.integers(1, 8), st.integers(0, 99))
-def test_crops_of_any_picture_have_the_asked_size(h: int, w: int, size: int, align: int, seed: int) -> None:
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 48), st.integers(0, 99))
+def test_crops_of_any_picture_have_the_asked_size(h: int, w: int, size: int, seed: int) -> None:
     pool = object.__new__(ImagePool)
     pool.images, pool.names, pool.skipped = [textured(h, w, seed)], ["x"], []
     pool._index()
-    crops = random_crops(pool, rng(seed), 3, size, align, scale_probability=0.5)
+    crops = random_crops(pool, rng(seed), 3, size, scale_probability=0.5)
     assert crops.shape == (3, size, size, 3)
 
 
@@ -372,6 +388,29 @@ def test_blur_is_the_named_filter_and_keeps_brightness() -> None:
     stored, sigma = degradations.blur(smooth(1), rng(), stored=True)
     assert (sigma == 0).all()
     np.testing.assert_allclose(stored * 255, np.round(stored * 255), atol=1e-4)
+
+
+def test_the_grid_of_a_jpeg_lies_at_any_of_its_places(monkeypatch) -> None:
+    from zenith_ae.training import degradations
+
+    pad, seen = np.pad, set()
+    monkeypatch.setattr(
+        degradations.np, "pad", lambda x, widths, **how: seen.add(widths[0][0]) or pad(x, widths, **how)
+    )
+    clean = np.full((1, 16, 16, 3), 0.5, np.float32)
+    for subsample, size in ((False, 8), (True, 16)):  # colour of half the resolution has larger blocks
+        seen.clear()
+        for seed in range(200):
+            degradations.jpeg(clean, rng(seed), 50, subsample=subsample)
+        assert seen == set(range(size))
+
+
+def test_black_and_white_stays_so_in_a_jpeg_of_full_colour_and_is_told_its_own_level() -> None:
+    clean = np.repeat(textured(64, 64)[None, ..., :1], 3, axis=3).astype(np.float32) / 255
+    noisy, level = stored(clean, rng(1), 0.1, 90, subsample=False, grey=True)
+    assert (noisy == noisy[..., :1]).all()
+    of_file, told = (np.sqrt(np.square(x).mean()) for x in (noisy - clean, level))
+    assert told == pytest.approx(STORED_LEVEL * of_file, rel=0.05)
 
 
 def test_jpeg_hurts_more_at_lower_quality_and_moves_its_grid() -> None:
@@ -990,3 +1029,10 @@ def test_a_folder_of_ones_own_may_be_called_drawn(folder: Path, tmp_path: Path) 
     shutil.copytree(folder, tmp_path / "own" / "drawn")
     pool = ImagePool(tmp_path / "own", drawn=1)
     assert len(pool.split(validation=2, seed=0)[1]) == 2
+
+
+def test_the_worst_place_may_touch_the_last_row_and_column() -> None:
+    error = np.zeros((103, 110))
+    error[97:, 105:] = 1
+    top, left, _ = _worst_place(error)
+    assert (top, left) == (103 - 96, 110 - 96)

@@ -220,7 +220,8 @@ def test_round_trip_measures_and_its_latent_file_decodes_to_the_same_pixels(shop
 
 def test_what_latents_lack_is_told(shop):
     for name, notes in (("alpha.png", ["transparency is not encoded"]), ("rgb.png", [])):
-        assert shop.encode(put(shop, name), "identity").facts["notes"] == notes
+        for job in (shop.encode, shop.roundtrip):
+            assert job(put(shop, name), "identity").facts["notes"] == notes
 
 
 def test_round_trip_keeps_16_bits_and_alpha(shop):
@@ -563,8 +564,19 @@ def test_damaged_encrypted_and_nested_zips_fail_by_name(shop):
     assert [name for name, _ in state.failed] == ["x.png", "x.png", "cut.zip", "half.zip"]
     assert all("damaged ZIP file" in why for _, why in state.failed[2:])
     assert "encrypted" in state.failed[0][1] and names(state) == ["ok.denoised.png"]
-    nested = put_bytes(shop, "outer.zip", zipped([("inner.zip", good)]))
-    assert "no pictures in there" in message(lambda: list(shop.batch([nested], "adds-sigma")))
+    heic = ("a.HEIC", b"\0\0\0\x18ftypheic" * 9)
+    made = {"outer": [("inner.zip", good)], "none": [], "phone": [heic, ("b.txt", b"")]}
+    files = [put_bytes(shop, f"{name}.zip", zipped(entries)) for name, entries in made.items()]
+    state = last(shop.batch(files, "adds-sigma"))
+    assert [why.partition(";")[0] for _, why in state.failed] == [
+        "outer.zip: no pictures in this ZIP",
+        "none.zip: no pictures in this ZIP",
+        "a.HEIC: HEIC is not supported",
+    ]
+    assert state.left_out == 2 and state.archive is None
+    for job in (shop.inspect, shop.denoise):
+        told = message(lambda job=job: job(files[0], "adds-sigma"))
+        assert told == "outer.zip: is a ZIP; the Batch tab takes it"
     assert "no pictures yet" in message(lambda: list(shop.batch([], "adds-sigma")))
 
 

@@ -122,19 +122,20 @@ def working_memory(run: Callable[[], Any], engine: Engine) -> int:
 # --- work -----------------------------------------------------------------------------------
 
 
-def executed_macs(layers: Layers, in_channels: int) -> list[float]:
+def executed_macs(layers: Layers, in_channels: int, winograd: bool = True) -> list[float]:
     """Multiply-accumulates of each layer per input pixel, as the native engine computes them.
 
     These are the layers' own (`spec.Layer.macs`), but a 3x3 convolution of an input enlarged by 2
     counts 4 products, not 9, since taps that meet the same pixel are added up beforehand, and a
-    Winograd convolution 36 for 16 pixels, not 144 (at level amx that is so in float32 only).
+    Winograd convolution 36 for 16 pixels, not 144 (at level amx that is so in float32 only: for bf16
+    there give ``winograd=False``).
     """
     macs, before = [], None
     for step in spec.trace(layers, in_channels):
         layer, work = step.layer, float(step.macs)
         if isinstance(before, Upsample) and isinstance(layer, Conv):
             work *= 4 / 9
-        elif geometry.winograd(layer):
+        elif winograd and geometry.winograd(layer):
             taps = 27 * layer.channels**2 if isinstance(layer, ResBlock) else layer.macs()
             work *= 1 - 0.75 * taps / layer.macs()
         macs.append(work)

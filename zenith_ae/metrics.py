@@ -138,8 +138,9 @@ def grid_steps(a: NDArray, original: NDArray, cell: int = 8) -> float:
     """How much the error jumps between cells of ``cell`` x ``cell`` pixels, relative to elsewhere.
 
     The mean square of the error's difference between neighbouring pixels across the borders of
-    cells, over that between all other neighbours: 1 where the model leaves no grid. NaN where
-    there is nothing to compare (no border, or no error).
+    cells, over that between all other neighbours: 1 where the model leaves no grid. Each row and column
+    of neighbours counts the same, however long it is. NaN where there is nothing to compare (no border,
+    or no error).
 
     Parameters
     ----------

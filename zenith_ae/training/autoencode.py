@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..models.spec import Clamp, ModelConfig
 from .critic import Critic
-from .data import ImagePool, random_crops
+from .data import ImagePool, load_pool, random_crops
 from .distill import FACTOR, crispness, lost_detail
 from .restore import build_modules, load_into, log_error, save_model
 from .seam import LATTICE_WEIGHT, lattice_error
@@ -149,7 +149,7 @@ def train_autoencoder(
     """
     limit = latent_limit(config)
     torch.manual_seed(train.seed)
-    everything = ImagePool([Path(source) for source in data], drawn=train.drawn, smallest=FACTOR)
+    everything = load_pool(data, train.drawn, FACTOR)
     pool, validation = everything.split(validation=16, seed=0)
     model = build_modules(config)
     if init:

@@ -112,7 +112,7 @@ def _worst_place(error: NDArray) -> tuple[int, int, float]:
     height, width = min(CROP, h), min(CROP, w)
     total = np.zeros((h + 1, w + 1))
     total[1:, 1:] = error.astype(np.float64).cumsum(axis=0).cumsum(axis=1)
-    tops, lefts = np.arange(0, h - height + 1, 8), np.arange(0, w - width + 1, 8)
+    tops, lefts = (np.unique([*range(0, n + 1, 8), n]) for n in (h - height, w - width))  # the last one too
     bottoms, rights = tops + height, lefts + width
     sums = (
         total[np.ix_(bottoms, rights)] - total[np.ix_(tops, rights)]

@@ -27,7 +27,7 @@ from PIL import Image
 
 from ..batches import orient, to_rgb
 from ..errors import ImageError, MissingDependencyError
-from ..files import is_result
+from ..files import is_result, visible
 from ..images import READABLE_SUFFIXES, read_picture, to_8_bits
 from . import drawings
 
@@ -199,15 +199,21 @@ class ImagePool(Sequence[np.ndarray]):
         """Split off a validation pool by a hash of each name: the same pictures every time.
 
         Drawn pictures are for training only, and copies of pictures that are split off for neither.
-        Adding pictures moves only those that the newcomers
-        displace; the order of the sources does not matter.
+        Adding pictures moves only those that the newcomers displace; the order of the sources does not
+        matter.
         """
         real = range(len(self) - self._drawn)
         if not 0 <= validation < len(real):
+            left_out = f" ({len(self.skipped)} files are none or too small)" if self.skipped else ""
             raise ImageError(
-                f"{validation} pictures are kept for validation, so more are needed; there are {len(real)}"
+                f"{validation} pictures are kept for validation, so more are needed; "
+                f"there are {len(real)}{left_out}"
             )
-        order = sorted(real, key=lambda i: hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest())
+
+        def place(i: int) -> tuple[Any, ...]:  # files of different sources may have one name
+            return hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest(), _fingerprint(self.images[i])
+
+        order = sorted(real, key=place)
         chosen = {_fingerprint(self.images[i]) for i in order[:validation]}
         rest = [i for i in range(len(self)) if _fingerprint(self.images[i]) not in chosen]
         if not rest:
@@ -220,6 +226,16 @@ class ImagePool(Sequence[np.ndarray]):
         """Indices (count,) of random pictures, each pixel of the pool equally likely."""
         index = np.searchsorted(self._cumulative, rng.random(count), side="right")
         return np.minimum(index, len(self) - 1)
+
+
+def load_pool(sources: Sequence[str], drawn: int = 0, smallest: int = 1) -> ImagePool:
+    """An `ImagePool` for a training, which says on stderr how many files were left out."""
+    pool = ImagePool([Path(source) for source in sources], drawn=drawn, smallest=smallest)
+    if pool.skipped:
+        count = len(pool) - pool._drawn + len(pool.skipped)
+        print(f"{len(pool.skipped)} of {count} files are no usable pictures or too small and left out, "
+              f"such as {visible(pool.skipped[0])}", file=sys.stderr, flush=True)  # fmt: skip
+    return pool
 
 
 def _fingerprint(picture: np.ndarray) -> tuple[tuple[int, ...], int]:
@@ -238,7 +254,6 @@ def random_crops(
     rng: np.random.Generator,
     count: int,
     size: int,
-    align: int = 1,
     *,
     scale_probability: float = 0.0,
     augment: bool = True,
@@ -251,8 +266,6 @@ def random_crops(
         Where pictures and randomness come from; a picture is chosen with its area as weight.
     count, size
         Number and side of the crops.
-    align
-        Crops start at multiples of this (in pixels of the picture).
     scale_probability
         With this probability a crop is taken larger, by up to 1 / `SMALLEST_SCALE`, and reduced
         with a Lanczos filter: other scales of the world, and cleaner than the file, since
@@ -265,8 +278,8 @@ def random_crops(
     numpy.ndarray
         uint8 (count, size, size, 3). A picture smaller than the crop is continued by reflection.
     """
-    if count < 1 or size < 1 or align < 1:
-        raise ValueError(f"count, size and align must be positive, got {count}, {size}, {align}")
+    if count < 1 or size < 1:
+        raise ValueError(f"count and size must be positive, got {count}, {size}")
     crops = np.empty((count, size, size, 3), np.uint8)
     for k, index in enumerate(pool.pick(rng, count)):
         image = pool[index]
@@ -276,7 +289,7 @@ def random_crops(
         pad = [max(0, side - n) for n in image.shape[:2]]
         if any(pad):
             image = np.pad(image, ((0, pad[0]), (0, pad[1]), (0, 0)), mode="reflect")
-        top, left = (align * int(rng.integers((n - side) // align + 1)) for n in image.shape[:2])
+        top, left = (int(rng.integers(n - side + 1)) for n in image.shape[:2])
         crop = image[top : top + side, left : left + side]
         if side != size:
             reduced = Image.fromarray(crop).resize((size, size), Image.Resampling.LANCZOS)

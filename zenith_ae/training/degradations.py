@@ -190,24 +190,33 @@ def jpeg(clean: np.ndarray, rng: np.random.Generator, quality: int, subsample: b
 
 
 def stored(
-    clean: np.ndarray, rng: np.random.Generator, sigma: float, quality: int, subsample: bool = True
+    clean: np.ndarray,
+    rng: np.random.Generator,
+    sigma: float,
+    quality: int,
+    subsample: bool = True,
+    grey: bool = False,
 ) -> Pair:
     """White Gaussian noise in a file of 8 bits that was stored as JPEG.
 
     The level is that of what JPEG leaves of the noise, not of its own artefacts, times `STORED_LEVEL`.
+    Where the file is ``grey``, what happened to green happened to all.
     """
     phase = int(rng.integers(2**32))  # of the block grid
     noisy, without = (
         _as_jpeg(x, np.random.default_rng(phase), quality, subsample)
         for x in (as_file(gaussian(clean, rng, sigma)[0]), clean)
     )
+    if grey:
+        noisy, without = (x[..., [1, 1, 1]] for x in (noisy, without))
     return noisy, STORED_LEVEL * local_rms(noisy - without)
 
 
 def _as_jpeg(pictures: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool) -> np.ndarray:
     stored = np.empty_like(pictures)
     for k, picture in enumerate(pictures):
-        top, left = (int(v) for v in rng.integers(0, 8, 2))
+        # Of the grid's cells, which are of 16 x 16 pixels where colour has half the resolution.
+        top, left = (int(v) for v in rng.integers(0, 16 if subsample else 8, 2))
         shifted = np.pad(picture, ((top, 0), (left, 0), (0, 0)), mode="reflect")
         stream = io.BytesIO()
         pixels = np.clip(shifted * 255 + 0.5, 0, 255).astype(np.uint8)
@@ -545,7 +554,6 @@ class Mixture:
         if plain:
             degraded[plain], sigma[plain] = self._gaussian(clean[plain], rng)
         one: dict[str, Callable[[np.ndarray, np.random.Generator], Pair]] = {
-            "stored": self._stored,
             "camera": self._camera,
             "poisson_gaussian": self._poisson_gaussian,
             "salt_and_pepper": self._salt_and_pepper,
@@ -553,9 +561,12 @@ class Mixture:
             "jpeg": self._jpeg,
         }
         for k, kind in enumerate(kinds):
-            if kind != "gaussian":
+            if kind == "stored":
+                part = slice(k, k + 1)
+                degraded[part], sigma[part] = self._stored(clean[part], rng, k in grey)
+            elif kind != "gaussian":
                 degraded[k : k + 1], sigma[k : k + 1] = one[kind](clean[k : k + 1], rng)
-        for k in map(int, grey):  # black-and-white photographs: what happened to green happened to all
+        for k in map(int, grey):  # as in `stored`
             degraded[k] = degraded[k, ..., 1:2]
             if kinds[k] not in ("gaussian", "stored", "blur"):
                 sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
@@ -574,9 +585,9 @@ class Mixture:
             degraded[k] = as_file(degraded[k])
         return degraded, level
 
-    def _stored(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+    def _stored(self, clean: np.ndarray, rng: np.random.Generator, grey: bool) -> Pair:
         subsample = rng.random() < self.subsampled
-        return stored(clean, rng, rng.uniform(*self.sigma), self._quality(rng), subsample)
+        return stored(clean, rng, rng.uniform(*self.sigma), self._quality(rng), subsample, grey)
 
     def _camera(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         return camera(

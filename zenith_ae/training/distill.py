@@ -29,9 +29,9 @@ from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
 from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
-from .data import ImagePool
+from .data import ImagePool, load_pool
 from .restore import build_modules, load_into, save_model
-from .trainer import TrainConfig, Trainer, mean_where, psnr, to_tensor
+from .trainer import TrainConfig, Trainer, first_process_first, mean_where, psnr, to_tensor
 
 __all__ = [
     "FACTOR",
@@ -262,7 +262,9 @@ class DistillRecipe:
                     add("detail", self.detail_weight, lost_detail(out, x))
         if trained["encoder"]:
             if self.teacher is not None and self.teacher_weight:
-                some = slice(count, count + max(1, len(x) // 4))
+                few = max(1, len(x) // 4)
+                begin = min(count, len(x) - few)
+                some = slice(begin, begin + few)
                 add("teacher", self.teacher_weight, (self.teacher(own[some]).float() - x[some]).abs().mean())
             error = (own - z).float().abs().mean(1, keepdim=True)
             add("latent", self.latent_weight, mean_where(error, known))
@@ -345,8 +347,9 @@ def train_distillation(
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
     if train.threads:
         torch.set_num_threads(train.threads)
-    everything = ImagePool([Path(source) for source in data], drawn=train.drawn, smallest=FACTOR)
-    latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
+    everything = load_pool(data, train.drawn, FACTOR)
+    with first_process_first(train.device):
+        latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
     # By picture, since files of several sources may have the same names.
     of = {id(picture): z for picture, z in zip(everything.images, latents, strict=True)}
     pool, validation = everything.split(validation=16, seed=0)

@@ -30,7 +30,7 @@ from ..models.modules import Network
 from ..models.spec import ModelConfig, trace
 from ..weights import Weights, load_weights
 from .critic import Critic
-from .data import ImagePool
+from .data import ImagePool, load_pool
 from .distill import (
     FACTOR,
     check_teacher,
@@ -47,7 +47,7 @@ from .distill import (
 )
 from .restore import build_modules, load_into
 from .seam import LATTICE_WEIGHT, PerceptualError, Seam, find_seam, lattice_error, spread_of, tone_error
-from .trainer import TrainConfig, mean_where, psnr, to_tensor
+from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tensor
 
 __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
 
@@ -298,7 +298,7 @@ def _validate(
                 values = {"psnr_teacher_latents": psnr(out, x), "sharpness": crispness(out, x)}
                 if perceptual is not None:
                     unlike = perceptual(out, x, torch.ones_like(x[:, :1]))
-                    values |= {name: float(value) for name, value in unlike.items()}
+                    values |= {f"whole_{name}": float(value) for name, value in unlike.items()}
             for name, value in values.items():
                 scores.setdefault(name, []).append(value)
         return {name: float(np.nanmean(values)) for name, values in scores.items()}
@@ -368,8 +368,14 @@ def train_graft(
             raise ConfigError(
                 f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
             )
-    if part == "decoder" and not init:
-        raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
+    if part == "decoder":
+        if not init:
+            raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
+        if load_weights(init).config.parts.get("encoder") != config.parts["encoder"]:
+            raise ConfigError(
+                f"{init}: has no encoder of a {config.name}, after which its decoder is trained: give the "
+                "result of --part encoder"
+            )
     eyes = None  # whose encoder looks, and its seam
     if part == "decoder" and (perceptual_weight or cycle_weight):
         eyes = _eyes(config, weights.config, str(init), eye)
@@ -382,8 +388,9 @@ def train_graft(
     if train.threads:
         torch.set_num_threads(train.threads)
     network = teacher_part(weights, part).to(train.device)
-    everything = ImagePool([Path(source) for source in data], drawn=train.drawn, smallest=FACTOR)
-    z = teacher_latents(everything, weights, latents or train.out / "latents.npz", train)
+    everything = load_pool(data, train.drawn, FACTOR)
+    with first_process_first(train.device):
+        z = teacher_latents(everything, weights, latents or train.out / "latents.npz", train)
     model = build_modules(config)
     if init:
         load_into(model, init)
@@ -401,9 +408,10 @@ def train_graft(
         identity += (
             f" {train.seed} {taught} {_identify_encoder(load_weights(str(init))) if taught < 1 else ''}"
         )
-    kept = SeamFeatures.of(
-        everything, seam, weights, train, features or train.out / "features", identity, lessons
-    )
+    with first_process_first(train.device):
+        kept = SeamFeatures.of(
+            everything, seam, weights, train, features or train.out / "features", identity, lessons
+        )
     pool, validation = everything.split(validation=16, seed=0)
     place = {id(picture): i for i, picture in enumerate(everything.images)}
     perceptual = None
@@ -433,13 +441,6 @@ def train_graft(
 def _eyes(config: ModelConfig, teacher: ModelConfig, init: str, eye: str | None) -> tuple[Weights, Seam]:
     """The weights whose encoder looks for the perceptual error, and its seam."""
     looking = load_weights(eye or init)
-    if eye is None:
-        if looking.config.parts.get("encoder") != config.parts["encoder"]:
-            raise ConfigError(
-                f"{init}: has no encoder of a {config.name}, which the perceptual error needs: give the "
-                "result of --part encoder or an --eye, or 0 for --perceptual-weight and --cycle-weight"
-            )
-        return looking, find_seam(config, teacher, "encoder")
     try:
         return looking, find_seam(looking.config, teacher, "encoder")
     except (ConfigError, KeyError):

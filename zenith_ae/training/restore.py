@@ -21,7 +21,7 @@ from ..models.modules import Network, build_module, frozen_module
 from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
-from .data import ImagePool, random_crops
+from .data import ImagePool, load_pool, random_crops
 from .degradations import Mixture, blur, flat_area, is_drawn
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
@@ -339,9 +339,7 @@ def train_restoration(
     if train.crop % unit:
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     torch.manual_seed(train.seed)
-    pool, validation = ImagePool([Path(source) for source in data], drawn=train.drawn).split(
-        validation=16, seed=0
-    )
+    pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
     model = build_modules(config)
     start_small(model["denoiser"])
     if init:

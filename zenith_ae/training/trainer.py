@@ -15,8 +15,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ __all__ = [
     "Trainer",
     "average_over_processes",
     "choose_gpu",
+    "first_process_first",
     "mean_where",
     "psnr",
     "to_tensor",
@@ -88,7 +91,7 @@ class TrainConfig:
             if (choice := getattr(self, name)) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {choice!r}")
         if not 0 <= self.ema < 1:
-            raise ValueError(f"ema must be in 0..1, got {self.ema}")
+            raise ValueError(f"ema must be at least 0 and less than 1, got {self.ema}")
         self.out = Path(self.out)
         if self.crop % 8:
             raise ValueError(f"crop must be a multiple of 8, got {self.crop}")
@@ -136,15 +139,19 @@ def _keep_freed_memory() -> None:
         libc.mallopt(m_trim_threshold, (1 << 31) - 1)
 
 
-def _optimizers(parameters: list[nn.Parameter], config: TrainConfig) -> list[torch.optim.Optimizer]:
+def _optimizers(parameters: dict[str, nn.Parameter], config: TrainConfig) -> list[torch.optim.Optimizer]:
     """Muon for what are matrices, AdamW for the rest: depthwise kernels, gates, biases."""
-    matrices = [p for p in parameters if p.ndim in (2, 4) and config.optimizer == "muon"]
-    chosen = {id(p) for p in matrices}
-    rest = [p for p in parameters if id(p) not in chosen]
+    # Those of separable gates have two axes, and are none.
+    matrices = {
+        name: p
+        for name, p in parameters.items()
+        if config.optimizer == "muon" and p.ndim in (2, 4) and not name.endswith(("gate", "threshold"))
+    }
+    rest = [p for name, p in parameters.items() if name not in matrices]
     optimizers: list[torch.optim.Optimizer] = []
     if matrices:
         dtype = torch.bfloat16 if wants_bf16(config) else torch.float32
-        optimizers.append(Muon(matrices, config.weight_decay, dtype))
+        optimizers.append(Muon(list(matrices.values()), config.weight_decay, dtype))
     if rest:
         optimizers.append(
             torch.optim.AdamW(
@@ -166,8 +173,20 @@ def _join_processes(device: torch.device) -> tuple[int, int]:
         return 0, 1
     if not dist.is_initialized():
         choose_gpu(device)
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # What the first process prepares may take hours; where one ends, torchrun ends the others.
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1))
     return dist.get_rank(), dist.get_world_size()
+
+
+@contextmanager
+def first_process_first(device: str | torch.device) -> Iterator[None]:
+    """Of several processes the first does what is in here before the others, which find what it kept."""
+    rank, processes = _join_processes(torch.device(device))
+    if processes > 1 and rank:
+        dist.barrier()
+    yield
+    if processes > 1 and not rank:
+        dist.barrier()
 
 
 def average_over_processes(tensors: Sequence[Tensor]) -> None:
@@ -227,9 +246,10 @@ class Trainer:
         if config.compile:  # in place: the names of the parameters stay
             for part in model.children():
                 part.compile(backend=config.compile)
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.parameters = list(trained.values())
         self.average = [p.detach().clone() for p in self.parameters]
-        self.optimizers = _optimizers(self.parameters, config)
+        self.optimizers = _optimizers(trained, config)
         self.step = 0
         self.seconds = 0.0
         config.out.mkdir(parents=True, exist_ok=True)
