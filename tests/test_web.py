@@ -1040,6 +1040,40 @@ class TestPage:
         for box in (True, False):
             tab.page.get_by_label("Find the noise level by itself").first.set_checked(box)
         tab.page.wait_for_function(begins, arg=number.element_handle())
+        number.fill("40")
+        tab.page.keyboard.press("Tab")
+        tab.clear()
+        tab.upload(tmp_path / "x.png")  # as for each new picture
+        tab.page.wait_for_function(begins, arg=number.element_handle())
+
+    def test_the_last_press_counts(self, tab, tmp_path, monkeypatch):
+        gate, asked, real = threading.Event(), [], web_jobs._clean
+
+        def first_waits(model, picture, sigma, settings):
+            asked.append(settings["strength"])
+            gate.wait(30)
+            return real(model, picture, sigma, settings)
+
+        monkeypatch.setattr(web_jobs, "_clean", first_waits)
+        (tmp_path / "x.png").write_bytes(png())
+        tab.upload(tmp_path / "x.png")
+        tab.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        for _ in range(300):
+            if asked:
+                break
+            tab.page.wait_for_timeout(100)
+        tab.page.get_by_label("number input for Strength").first.fill("0")
+        tab.page.keyboard.press("Tab")
+        tab.page.click("#denoise-go")
+        gate.set()
+        for _ in range(100):  # until the second result is there
+            _, data = tab.download("#denoise-get")
+            with Image.open(io.BytesIO(data)) as image:
+                if same := np.array_equal(np.asarray(image), noise()):
+                    break
+            tab.page.wait_for_timeout(100)
+        assert asked == [1, 0] and same
 
     def test_broken_file_is_one_clear_line_and_the_page_goes_on(self, tab, tmp_path):
         (tmp_path / "broken.png").write_bytes(broken_png())
@@ -1072,6 +1106,9 @@ class TestPage:
         assert name == "denoised.zip"
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             assert archive.namelist() == [f"{i:02}.denoised.png" for i in range(19)]
+        tab.clear()  # what is there now is not the result of the next files
+        tab.page.wait_for_selector("#batch-get", state="hidden")
+        assert "Many pictures at once" in tab.text("#batch-status")
 
     def test_batch_is_cancelled_and_keeps_what_is_done(self, tab, tmp_path, monkeypatch):
         gate, real = threading.Event(), web_jobs._clean
