@@ -277,11 +277,6 @@ def _settings(*values: float | None) -> dict[str, Any]:
     return {k: usual[k] if value is None else value for k, value in zip(usual, values, strict=True)}
 
 
-def _on_slider(sigma: float) -> float:
-    """A noise level as the slider can show it."""
-    return min(100.0, round(sigma * 2) / 2)
-
-
 def _level(sigma: float | None) -> float | None:
     """A noise level of the API, where a negative one, or none, is to be estimated."""
     return None if sigma is None or sigma < 0 else sigma
@@ -308,10 +303,7 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
                                    elem_id="denoise-removed", elem_classes="whole")  # fmt: skip
                 removed_note = gr.HTML()
     outputs = [wait, slider, facts, get, more, removed, removed_note]
-    model, auto, level, *_ = controls
-    estimate = gr.State()  # where the slider starts if somebody takes over by hand
-    auto.change(lambda on, found: gr.skip() if on or found is None else found, [auto, estimate], level,
-                show_progress="hidden", **PRIVATE)  # fmt: skip
+    model, _, level, *_ = controls
     model.change(lambda name: gr.Button(VERBS.get(name, "Denoise")), model, go, show_progress="hidden",
                  **PRIVATE)  # fmt: skip
 
@@ -326,18 +318,16 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
 
     def show(file: str | None, model: str) -> Updates:
         if not file:
-            return blank() | {wait: gr.HTML(visible=True), facts: "", estimate: None}
+            return blank() | {wait: gr.HTML(visible=True), facts: ""}
         result = workshop.inspect(file, model)
         before = result.files["before"]
-        sigma = result.facts.get("sigma")
-        return (
-            blank()
-            | {
-                slider: gr.ImageSlider(value=(before, before), visible=True),
-                facts: _facts(_what(result.facts), _noise_fact(result.facts)),
-            }
-            | ({estimate: None} if sigma is None else dict.fromkeys((estimate, level), _on_slider(sigma)))
-        )
+        updates = blank() | {
+            slider: gr.ImageSlider(value=(before, before), visible=True),
+            facts: _facts(_what(result.facts), _noise_fact(result.facts)),
+        }
+        if (sigma := result.facts.get("sigma")) is not None:  # where it begins if somebody takes over by hand
+            updates[level] = min(100.0, round(sigma * 2) / 2)
+        return updates
 
     def run(file: str | None, model: str, auto: bool, sigma: float, *settings: Any) -> Updates:
         result = workshop.denoise(file, model, None if auto else sigma, **_settings(*settings))
@@ -359,7 +349,7 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             removed_note: f"<p class=note>{note}</p>",
         }
 
-    file.change(_for_page(workshop, show, facts, blank), [file, model], [*outputs, estimate, level],
+    file.change(_for_page(workshop, show, facts, blank), [file, model], [*outputs, level],
                 show_progress_on=facts, **DEVICE, **PRIVATE)  # fmt: skip
     go.click(_for_page(workshop, run, facts, blank), [file, *controls], outputs,
              scroll_to_output=True, show_progress_on=[slider], **LATEST, **DEVICE, **PRIVATE)  # fmt: skip
