@@ -555,7 +555,7 @@ def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:
             found = found or wanted
             yield _Source(inside, read, wanted)
         if not found:
-            raise ImageError(f"{name}: no pictures in this ZIP; one in it would have to be unpacked first")
+            raise ImageError(f"{name}: no pictures in this ZIP; ZIPs in a ZIP are not opened")
 
 
 def _unzip(

@@ -1,8 +1,9 @@
 /* Pictures to unshuffled activations and back, see zenith.h. Part of kernels.inc.h.
  *
  * The r * channels values that one picture row gives to one output pixel lie side by side in both
- * layouts. A row goes through a piece of float buffer in L1, in which the conversions work on whole vectors: the conversion is one vector loop
- * over contiguous values, the (un)shuffle is short copies of a length the compiler knows. */
+ * layouts. A row goes through a piece of float buffer in L1, in which the conversions work on whole
+ * vectors: the conversion is one vector loop over contiguous values, the (un)shuffle is short copies
+ * of a length the compiler knows. */
 
 /* n values to [0, 1]; may write up to VL - 1 floats more. */
 static void to_unit(const void *in, int format, ptrdiff_t at, ptrdiff_t n, float *out)

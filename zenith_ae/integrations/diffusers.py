@@ -127,9 +127,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         self.use_slicing = False
         self.use_tiling = False
         self.spatial_scale_factor = self.definition.factor
-        self.tile_sample_min_size = (
-            512  # pixels, the side of a tile with `enable_tiling`; it needs no overlap
-        )
+        # Sides of a tile with `enable_tiling`, in pixels and in latents; tiles need no overlap.
+        self.tile_sample_min_size = 512
         self.tile_latent_min_size = 512 // self.definition.factor
         self._native: dict[str, tuple[object, Engine]] = {}
 
