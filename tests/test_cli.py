@@ -833,7 +833,7 @@ def test_doctor_passes_here_and_tells_levels_and_threads(capsys):
     assert "threads" in checks
     for level in report["levels available"]:
         precisions = 2 if fast_bf16(level) else 1
-        assert sum(what.startswith(f"{level}: ") for what in checks) == 13 * precisions
+        assert sum(what.startswith(f"{level}: ") for what in checks) == 15 * precisions
         assert any(what.startswith(f"{level}: ") and "in bf16" in what for what in checks) == fast_bf16(level)
     assert report["precision"] == ("bf16" if fast_bf16() else "float32")
 
