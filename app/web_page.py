@@ -472,35 +472,30 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         *settings: Any,
     ) -> Iterator[Updates]:
         flag = running[str(request.session_hash)] = threading.Event()
+        shown = 0
         level = None if auto else sigma
         try:
-            yield from progress(flag, files, model, level, settings)
-        finally:
+            for state in workshop.batch(files, model, level, flag.is_set, **_settings(*settings)):
+                new = (
+                    state.finished
+                    or not state.done
+                    or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
+                )
+                shown = len(state.thumbnails) if new else shown
+                updates: Updates = {
+                    status: _batch_status(state),
+                    stop: gr.Button(visible=not state.finished),
+                    go: gr.Button(interactive=state.finished),
+                }
+                if new:
+                    updates[gallery] = gr.Gallery(value=list(state.thumbnails), visible=shown > 0)
+                if state.archive:
+                    updates[get] = gr.DownloadButton(_zip_label(state), value=state.archive, visible=True)
+                elif not state.done:
+                    updates[get] = gr.DownloadButton(visible=False)
+                yield updates
+        finally:  # whatever comes next is no part of this one
             running.pop(str(request.session_hash), None)
-
-    def progress(
-        flag: threading.Event,
-        files: list[str] | None,
-        model: str,
-        level: float | None,
-        settings: Sequence[Any],
-    ) -> Iterator[Updates]:
-        shown = 0
-        for state in workshop.batch(files, model, level, flag.is_set, **_settings(*settings)):
-            new = state.finished or not state.done or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
-            shown = len(state.thumbnails) if new else shown
-            updates: Updates = {
-                status: _batch_status(state),
-                stop: gr.Button(visible=not state.finished),
-                go: gr.Button(interactive=state.finished),
-            }
-            if new:
-                updates[gallery] = gr.Gallery(value=list(state.thumbnails), visible=shown > 0)
-            if state.archive:
-                updates[get] = gr.DownloadButton(_zip_label(state), value=state.archive, visible=True)
-            elif not state.done:
-                updates[get] = gr.DownloadButton(visible=False)
-            yield updates
 
     def blank() -> Updates:
         return {get: gr.DownloadButton(visible=False), gallery: gr.Gallery(value=None, visible=False),

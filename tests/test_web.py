@@ -1040,6 +1040,9 @@ class TestPage:
         _, data = tab.download("#denoise-get")
         with Image.open(io.BytesIO(data)) as image:
             assert np.array_equal(np.asarray(image), noise() + 40)
+        for box in (True, False):  # what was typed stays
+            tab.page.get_by_label("Find the noise level by itself").first.set_checked(box)
+        tab.page.wait_for_function(begins.replace("'10'", "'40'"))
         tab.clear()
         tab.upload(tmp_path / "x.png")  # as for each new picture
         tab.page.wait_for_function(begins)

@@ -368,17 +368,19 @@ def train_graft(
             raise ConfigError(
                 f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
             )
+    start = None  # what a decoder begins with, and its encoder
     if part == "decoder":
         if not init:
             raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
-        if load_weights(init).config.parts.get("encoder") != config.parts["encoder"]:
+        start = load_weights(init)
+        if start.config.parts.get("encoder") != config.parts["encoder"]:
             raise ConfigError(
                 f"{init}: has no encoder of a {config.name}, after which its decoder is trained: give the "
                 "result of --part encoder"
             )
     eyes = None  # whose encoder looks, and its seam
-    if part == "decoder" and (perceptual_weight or cycle_weight):
-        eyes = _eyes(config, weights.config, str(init), eye)
+    if start is not None and (perceptual_weight or cycle_weight):
+        eyes = _eyes(weights.config, start, eye)
     elif eye is not None:
         raise ConfigError("--eye has nothing to judge: --perceptual-weight and --cycle-weight are both 0")
     least = FACTOR * -(-(2 * seam.margin * seam.stride + LEAST_INSIDE) // FACTOR)
@@ -403,11 +405,9 @@ def train_graft(
 
     identity = f"{part} {seam.shared} {identify(weights, everything)}"
     lessons = None
-    if part == "decoder":
+    if start is not None:
         lessons = partial(_decoders_lessons, everything, z, model, taught, train)
-        identity += (
-            f" {train.seed} {taught} {_identify_encoder(load_weights(str(init))) if taught < 1 else ''}"
-        )
+        identity += f" {train.seed} {taught} {_identify_encoder(start) if taught < 1 else ''}"
     with first_process_first(train.device):
         kept = SeamFeatures.of(
             everything, seam, weights, train, features or train.out / "features", identity, lessons
@@ -438,9 +438,11 @@ def train_graft(
     return train_student(config, weights, model, recipe, train, evaluate, resume)
 
 
-def _eyes(config: ModelConfig, teacher: ModelConfig, init: str, eye: str | None) -> tuple[Weights, Seam]:
+def _eyes(teacher: ModelConfig, start: Weights, eye: str | None) -> tuple[Weights, Seam]:
     """The weights whose encoder looks for the perceptual error, and its seam."""
-    looking = load_weights(eye or init)
+    if eye is None:
+        return start, find_seam(start.config, teacher, "encoder")
+    looking = load_weights(eye)
     try:
         return looking, find_seam(looking.config, teacher, "encoder")
     except (ConfigError, KeyError):
