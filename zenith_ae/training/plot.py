@@ -85,20 +85,21 @@ def plot_log(log: str | Path, output: str | Path) -> bool:
         return False
 
     # A Figure of its own, not pyplot: no global state and no window system.
-    figure = Figure(figsize=(8, 2.6 * len(panels) + 0.6), layout="constrained")
+    figure = Figure(figsize=(9.5, 2.6 * len(panels) + 0.6), layout="constrained")
     for axes, (label, group, scale) in zip(
         figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0], panels, strict=True
     ):
-        for name in group:
+        for i, name in enumerate(group):
             steps, values = _series(records, name)
-            axes.plot(steps, values, label=name, marker="." if len(steps) < 40 else None)
+            style = "-" if i < 10 else "--"  # of colours there are ten
+            axes.plot(steps, values, style, label=name, marker="." if len(steps) < 40 else None)
             if scale == "log" and min(values, default=1) <= 0:  # as of logarithms of errors
                 scale = "symlog"
         axes.set_ylabel(label)
         axes.set_yscale(scale)
         axes.grid(alpha=0.3)
         if len(group) > 1:
-            axes.legend(fontsize="small")
+            axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves
     axes.set_xlabel("step")
     minutes = records[-1].get("seconds", 0) / 60
     figure.suptitle(f"{Path(log).resolve().parent.name}: {records[-1]['step']} steps, {minutes:.0f} minutes")
