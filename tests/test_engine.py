@@ -59,10 +59,14 @@ every_architecture = pytest.mark.parametrize(
 
 
 def random_weights(config: ModelConfig, seed: int = 0) -> Weights:
-    """Weights that keep signals near 1, with gates and thresholds that all matter."""
-    rng = np.random.default_rng(seed)
+    """Weights that keep signals near 1, with gates and thresholds that all matter.
+
+    Parts draw by themselves: one that two architectures share is the same in both.
+    """
+    rngs = {part: np.random.default_rng(seed) for part in config.parts}
     tensors = {}
     for name, shape in config.params().items():
+        rng = rngs[name.split(".")[0]]
         values = rng.standard_normal(shape)
         if "bias" in name:
             values *= 0.1
@@ -190,6 +194,11 @@ CUSTOM = {
         (Linear(16, 64, groups=4), Relu(), Keep("a"), Linear(64, 64, groups=2), Add("a"),
          Linear(64, 60, groups=4, bias=False), ZenithBlock(60, 36, 4, groups=3), Linear(60, 12, groups=3),
          PixelShuffle(2)), 16,
+    ),
+    "groups of blocks": (
+        (Linear(16, 96), ZenithBlock(96, 32, 8, groups=2), Keep("a"), ZenithBlock(96, 96, 4, groups=3),
+         ZenithBlock(96, 64, groups=2), Relu(), Add("a"), ZenithBlock(96, 48, 8, eyes=False, groups=3),
+         Linear(96, 3)), 16,
     ),
     "skips": (
         (Linear(16, 32), Relu(), Keep("b"), ZenithBlock(32, 16), Add("b"), Relu(),

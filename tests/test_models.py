@@ -20,11 +20,12 @@ from zenith_ae.models.spec import (
     ModelConfig,
     PixelShuffle,
     PixelUnshuffle,
+    Relu,
     ZenithBlock,
 )
 
 torch = pytest.importorskip("torch")
-from zenith_ae.models import wht  # noqa: E402
+from zenith_ae.models import streams, wht  # noqa: E402
 from zenith_ae.models.modules import build_module  # noqa: E402
 
 PARTS = [(name, part) for name in zoo.ARCHITECTURES for part in zoo.build(name).parts]
@@ -303,3 +304,74 @@ def test_torch_compiles_a_model_as_one_graph(name: str) -> None:
         with torch.inference_mode():
             whole = torch.compile(module, backend="eager", fullgraph=True)(x)
             assert torch.allclose(whole, module(x), atol=1e-4)
+
+
+STREAM = (
+    PixelUnshuffle(2), Linear(8, 6), Relu(), ZenithBlock(6, 10, 4), Keep("a"), PixelUnshuffle(2),
+    Linear(24, 8, bias=False), ZenithBlock(8, 6, 8, groups=2), ZenithBlock(8, 6, 4, eyes=False),
+    Linear(8, 24), PixelShuffle(2), Add("a"), ZenithBlock(6, 4), Linear(6, 12), PixelShuffle(2),
+)  # fmt: skip
+
+
+def network_and_tensors(seed: int) -> tuple[torch.nn.Module, dict[str, np.ndarray]]:
+    torch.manual_seed(seed)
+    network = build_module(STREAM, 2)
+    with torch.no_grad():
+        for p in network.parameters():
+            p.add_(0.2 * torch.randn_like(p))
+    return network, {name: p.detach().numpy() for name, p in network.named_parameters()}
+
+
+def loaded(layers: spec.Layers, tensors: dict[str, np.ndarray]) -> torch.nn.Module:
+    network = build_module(layers, 2)
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    return network
+
+
+@torch.no_grad()
+def test_a_turned_network_does_what_the_network_does_with_the_turned_picture() -> None:
+    network, tensors = network_and_tensors(0)
+    x = torch.randn(2, 2, 64, 32)
+    turned = loaded(STREAM, streams.turned(STREAM, tensors))
+    there_and_back = torch.rot90(network(torch.rot90(x, 1, (2, 3))), -1, (2, 3))
+    assert (there_and_back - network(x)).abs().max() > 0.1
+    torch.testing.assert_close(turned(x), there_and_back, rtol=1e-5, atol=1e-5)
+    four = tensors
+    for _ in range(4):
+        four = streams.turned(STREAM, four)
+    for name, value in tensors.items():
+        np.testing.assert_array_equal(four[name], value)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("count", [2, 3])
+def test_streams_can_be_the_mean_of_networks(count: int) -> None:
+    made = [network_and_tensors(seed) for seed in range(count)]
+    layers = streams.in_streams(STREAM, count)
+    whole = loaded(layers, streams.mean_of(STREAM, [tensors for _, tensors in made]))
+    x = torch.randn(1, 2, 36, 52)
+    mean = torch.stack([network(x) for network, _ in made]).mean(0)
+    torch.testing.assert_close(whole(x), mean, rtol=1e-5, atol=1e-5)
+
+
+EYES, SEPARABLE = ZenithBlock(4, 4), ZenithBlock(4, 4, 4, separable=True)
+
+
+def tensors_of(layer: spec.Layer) -> dict[str, np.ndarray]:
+    """Of a network that begins with this layer."""
+    return {f"0.{name}": np.ones(shape) for name, shape in layer.params().items()}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: streams.in_streams((Linear(4, 4), Conv(4, 4), Linear(4, 4)), 2), "Conv"),
+        (lambda: streams.in_streams((EYES, Linear(4, 4)), 2), "begin and end"),
+        (lambda: streams.turned((PixelUnshuffle(2), EYES), {}), "beside it"),
+        (lambda: streams.turned((SEPARABLE,), tensors_of(SEPARABLE)), "rows before columns"),
+        (lambda: streams.turned((EYES, PixelShuffle(2)), tensors_of(EYES)), "beside it"),
+    ],
+)
+def test_what_has_no_streams_or_cannot_be_turned_is_refused(make, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()

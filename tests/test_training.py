@@ -1167,6 +1167,16 @@ def test_a_deeper_model_starts_as_the_one_it_grew_from(photos, denoiser, tmp_pat
     assert model["denoiser"][where + 1].compress.weight.abs().min() > 0  # it can learn
 
 
+def test_a_model_in_streams_starts_as_the_mean_of_two_orientations(capsys) -> None:
+    model = restore.build_modules(zoo.build("zenith-denoise-large"))
+    restore.load_into(model, "zenith-denoise")
+    assert not capsys.readouterr().err  # every tensor has its place
+    narrow = frozen_module(load_weights("zenith-denoise"), "denoiser")
+    noisy = torch.rand(1, 4, 64, 128)
+    turned = torch.rot90(narrow(torch.rot90(noisy, 1, (2, 3))), -1, (2, 3))
+    torch.testing.assert_close(model["denoiser"](noisy), (narrow(noisy) + turned) / 2, rtol=0, atol=1e-5)
+
+
 def test_deblurring_is_told_the_noise_and_measured_on_blur_and_on_sharp_pictures(
     photos, denoiser, tmp_path
 ) -> None:

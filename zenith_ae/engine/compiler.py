@@ -374,8 +374,7 @@ class _Lowering:
             "mix", self.label(i, name), x.height, x.width, into=x, out=out, residual=x, relu=relu, mix=mix,
             scratch=self.scratch(values=mix.planes * (u_plane + e_plane)),
         )  # fmt: skip
-        compress, expand = self.products.zenith(i, layer, x, out, u_plane, e_plane)
-        step.products, step.expand = [compress], [expand]
+        step.products, step.expand = self.products.zenith(i, layer, x, out, u_plane, e_plane)
         self.steps.append(step)
         self.x = out
         return next_layer

@@ -293,26 +293,43 @@ class Products:
 
     def zenith(
         self, i: int, layer: spec.ZenithBlock, x: Activation, out: Activation, u_plane: int, e_plane: int
-    ) -> tuple[Product, Product]:
-        """The compressing and the expanding product; hidden channels lie in planes of 16."""
-        planes = pad16(layer.hidden) // BLOCK
+    ) -> tuple[list[Product], list[Product]]:
+        """The compressing and the expanding products; hidden channels lie in planes of 16.
 
-        def pack(name: str, columns: int, depth: int) -> tuple[NDArray[Any], Array]:
-            weight = packing.dense(self.tensor(i, f"{name}.weight"), layer.groups)
-            padded = np.zeros((columns, 1, depth), np.float32)
-            padded[: len(weight), 0, : weight.shape[1]] = weight
-            return self.packer.pack(padded), packing.vector(self.tensor(i, f"{name}.bias"), columns)
+        One of each for every group, or where groups are no whole planes one with zeros between them.
+        """
+        in_planes = layer.channels % (BLOCK * layer.groups) == layer.hidden % (BLOCK * layer.groups) == 0
+        parts = layer.groups if in_planes else 1
+        depth = self.packer.whole(x.channels // parts)
+        planes, columns = pad16(layer.hidden) // BLOCK // parts, out.pitch // parts
 
-        def once(name: str, columns: int, depth: int) -> tuple[NDArray[Any], Array]:
-            return self.once((name,), i, lambda: pack(name, columns, depth))
+        def once(name: str, g: int, columns: int, depth: int) -> tuple[NDArray[Any], Array]:
+            def make() -> tuple[NDArray[Any], Array]:
+                weight = packing.dense(self.tensor(i, f"{name}.weight"), layer.groups // parts)
+                rows = slice(g * len(weight) // parts, (g + 1) * len(weight) // parts)
+                padded = np.zeros((columns, 1, depth), np.float32)
+                padded[: len(weight[rows]), 0, : weight.shape[1]] = weight[rows]
+                bias = self.tensor(i, f"{name}.bias")[rows]
+                return self.packer.pack(padded), packing.vector(bias, columns)
 
-        channels = self.packer.whole(x.channels)
-        compress = once("compress", planes * BLOCK, channels)
-        expand = once("expand", out.pitch, planes * BLOCK)
-        return (
-            Product([0], channels, [g * u_plane for g in range(planes)], *compress),
-            Product([g * e_plane for g in range(planes)], BLOCK, list(range(0, out.pitch, BLOCK)), *expand),
-        )
+            return self.once((name, g), i, make)
+
+        compress, expand = [], []
+        for g in range(parts):
+            own = range(g * planes, (g + 1) * planes)
+            compress.append(
+                Product(
+                    [0], depth, [p * u_plane for p in own], *once("compress", g, planes * BLOCK, depth),
+                    into=g * depth,
+                )
+            )  # fmt: skip
+            expand.append(
+                Product(
+                    [p * e_plane for p in own], BLOCK, list(range(0, columns, BLOCK)),
+                    *once("expand", g, columns, planes * BLOCK), out=g * columns,
+                )
+            )  # fmt: skip
+        return compress, expand
 
     def mix(self, i: int, layer: spec.ZenithBlock, band: int) -> Mix:
         tile = layer.tile

@@ -25,6 +25,7 @@ from .spec import (
     Upsample,
     ZenithBlock,
 )
+from .streams import in_streams
 
 __all__ = ["ARCHITECTURES", "build"]
 
@@ -227,6 +228,13 @@ def zenith_denoise_fast(name: str, latent_channels: int = 0) -> ModelConfig:
     return replace(config, description="zenith-denoise with half as many blocks")
 
 
+def zenith_denoise_large(name: str, latent_channels: int = 0) -> ModelConfig:
+    """zenith-denoise in two streams, which can begin as the mean of two of its weights."""
+    config = zenith_denoise(name)
+    parts = {**config.parts, "denoiser": in_streams(config.parts["denoiser"], 2)}
+    return replace(config, parts=parts, description="zenith-denoise in two streams, for quality")
+
+
 def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
     """A denoiser of plain strided convolutions with about the parameters of zenith-denoise."""
     denoiser: Layers = (
@@ -258,6 +266,7 @@ ARCHITECTURES = {
     "zenith-taesd-spectral": (zenith_taesd_spectral, 4),
     "zenith-denoise": (zenith_denoise, 0),
     "zenith-denoise-fast": (zenith_denoise_fast, 0),
+    "zenith-denoise-large": (zenith_denoise_large, 0),
     "conv-baseline": (conv_baseline, 0),
 }
 

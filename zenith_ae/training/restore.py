@@ -19,6 +19,7 @@ from ..engine.geometry import multiple
 from ..errors import ConfigError, WeightsError
 from ..models.modules import Network, build_module, frozen_module
 from ..models.spec import Layers, ModelConfig, ZenithBlock
+from ..models.streams import in_streams, mean_of, turned
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
@@ -52,8 +53,9 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     aligned as a diff aligns lines, and equal layers are taken. So a model can start from one with other
     latents or with fewer blocks, and a hybrid from the TAESD whose inner layers it has. What is new
     keeps its fresh values, but for the last layer of new Zenith blocks, which is set to zero: they add
-    nothing at first, and a deeper model starts as good as the one it grew from. How much is new, goes
-    to stderr.
+    nothing at first, and a deeper model starts as good as the one it grew from. One of several streams of
+    the weights' layers starts as the mean of as many orientations of them, better than they are. How much
+    is new, goes to stderr.
 
     Raises
     ------
@@ -65,10 +67,16 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     fitting = {}
     for part, network in model.named_children():
         mine, theirs = cast(Network, network).layers, weights.config.parts.get(part, ())
+        tensors = weights.part(part) if theirs else {}
+        if count := _streams(theirs, mine):
+            networks = [tensors]
+            while len(networks) < count:
+                networks.append(turned(theirs, networks[-1]))
+            theirs, tensors = mine, mean_of(theirs, networks)
         pairs = _counterparts(theirs, mine)
         for i, j in pairs:
             for name in theirs[i].params():
-                value = torch.from_numpy(weights.tensors[f"{part}.{i}.{name}"])
+                value = torch.from_numpy(tensors[f"{i}.{name}"])
                 to = f"{part}.{j}.{name}"
                 if to in state and state[to].shape == value.shape:
                     fitting[to] = value
@@ -84,6 +92,18 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     if len(fitting) < len(state):
         print(f"{path}: {len(fitting)} of {len(state)} tensors fit, the others start fresh", file=sys.stderr)
     model.load_state_dict(state | fitting)
+
+
+def _streams(theirs: Layers, mine: Layers) -> int:
+    """How many streams of their layers mine are, 0 if they are something else."""
+    for a, b in zip(theirs, mine, strict=False):
+        if isinstance(a, ZenithBlock) and isinstance(b, ZenithBlock) and b.groups > a.groups:
+            count = b.groups // a.groups
+            try:
+                return count if in_streams(theirs, count) == mine else 0
+            except ConfigError:
+                return 0
+    return 0
 
 
 def _counterparts(theirs: Layers, mine: Layers) -> list[tuple[int, int]]:
