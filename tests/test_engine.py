@@ -18,6 +18,7 @@ from PIL import Image
 from zenith_ae import engine
 from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.engine import geometry, limits, packing, program
+from zenith_ae.engine.compiler import compile_layers
 from zenith_ae.engine.native import NativeEngine
 from zenith_ae.errors import ConfigError, ImageError, IsaError, LatentError
 from zenith_ae.metrics import psnr
@@ -260,6 +261,18 @@ def test_any_layer_list_matches_torch(name: str, dtype: str) -> None:
         whole = native.run(part, **arguments, tile=0)
         assert_close(whole, reference.run(part, **arguments), dtype)
         assert np.array_equal(whole, native.run(part, **arguments, tile=32))
+
+
+def test_groups_of_blocks_do_their_own_products_only() -> None:
+    layers = CUSTOM["groups of blocks"][0]
+    weights = custom(layers)
+    (part,) = weights.config.parts
+    program = compile_layers(layers, 16, 8, 8, packing.Packer(weights.part(part)))
+    blocks = [layer for layer in layers if isinstance(layer, ZenithBlock)]
+    steps = [step for step in program.steps if step.kind == "mix"]
+    for block, step in zip(blocks, steps, strict=True):
+        products = [*step.products, *step.expand]
+        assert sum(p.weight.size for p in products) == 2 * block.channels * block.hidden // block.groups
 
 
 def test_taef2_matches_an_independent_transcription() -> None:

@@ -367,6 +367,10 @@ def tensors_of(layer: spec.Layer) -> dict[str, np.ndarray]:
     [
         (lambda: streams.in_streams((Linear(4, 4), Conv(4, 4), Linear(4, 4)), 2), "Conv"),
         (lambda: streams.in_streams((EYES, Linear(4, 4)), 2), "begin and end"),
+        (lambda: streams.in_streams((Linear(4, 4), Linear(4, 4), Relu()), 2), "outside"),
+        (lambda: streams.mean_of((Linear(4, 4), Linear(4, 4), EYES), [{}, {}]), "outside"),
+        (lambda: streams.turned((Conv(4, 4),), tensors_of(Conv(4, 4))), "cannot be turned"),
+        (lambda: streams.turned((PixelUnshuffle(2), Linear(16, 4, groups=2)), {}), "one group beside it"),
         (lambda: streams.turned((PixelUnshuffle(2), EYES), {}), "beside it"),
         (lambda: streams.turned((SEPARABLE,), tensors_of(SEPARABLE)), "rows before columns"),
         (lambda: streams.turned((EYES, PixelShuffle(2)), tensors_of(EYES)), "beside it"),

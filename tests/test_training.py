@@ -33,6 +33,7 @@ from zenith_ae.models.spec import (  # noqa: E402
     PixelUnshuffle,
     ZenithBlock,
 )
+from zenith_ae.models.streams import in_streams  # noqa: E402
 from zenith_ae.training import autoencode, distill, graft, restore, trainer  # noqa: E402
 from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
@@ -1175,6 +1176,13 @@ def test_a_model_in_streams_starts_as_the_mean_of_two_orientations(capsys) -> No
     noisy = torch.rand(1, 4, 64, 128)
     turned = torch.rot90(narrow(torch.rot90(noisy, 1, (2, 3))), -1, (2, 3))
     torch.testing.assert_close(model["denoiser"](noisy), (narrow(noisy) + turned) / 2, rtol=0, atol=1e-5)
+
+
+def test_streams_of_what_cannot_be_turned_start_fresh() -> None:
+    layers = Linear(4, 4), ZenithBlock(4, 4, 4, separable=True), Linear(4, 3)
+    tensors = {name: value.numpy() for name, value in build_module(layers, 4).state_dict().items()}
+    assert restore._as_streams(layers, tensors, in_streams(layers, 2)) == {}
+    assert restore._as_streams(layers, tensors, layers) == {}
 
 
 def test_deblurring_is_told_the_noise_and_measured_on_blur_and_on_sharp_pictures(

@@ -59,7 +59,7 @@ _PIXELS_AT_ONCE = 2**22
 # half turn brings 0.089 dB and a mirror 0.075 to 0.080, the four turns 0.134, other fours 0.122 to 0.127.
 _ORIENTATIONS = (0, 3, 5, 6, 1, 2, 4, 7)
 # What type checkers may know: what a name loads. A file may hold either.
-ShippedDenoiser = Literal["zenith-denoise", "zenith-denoise-fast", "zenith-deblur"]
+ShippedDenoiser = Literal["zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large", "zenith-deblur"]
 ShippedAutoencoder = Literal["zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-4ch-lite"]
 # Rows at once where float copies of a whole picture would be large.
 _BAND = 128

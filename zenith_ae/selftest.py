@@ -177,8 +177,8 @@ def test_models() -> list[ModelConfig]:
                         Linear(48, 64), PixelShuffle(2), ZenithBlock(16, 16, 4),
                         Linear(16, 12), PixelShuffle(2))  # fmt: skip
     unet: Layers = (PixelUnshuffle(2), Linear(16, 32), Keep("half"), PixelUnshuffle(2), Linear(128, 48),
-                    ZenithBlock(48, 48, 4), Linear(48, 128), PixelShuffle(2), Add("half"), Linear(32, 12),
-                    PixelShuffle(2))  # fmt: skip
+                    ZenithBlock(48, 48, 4, groups=3), Linear(48, 128), PixelShuffle(2), Add("half"),
+                    Linear(32, 12), PixelShuffle(2))  # fmt: skip
     estimator: Layers = (PixelUnshuffle(8), Linear(192, 32), Relu(), ZenithBlock(32, 32, 4), Linear(32, 1))
     wide: Layers = (Conv(4, 64), Keep("first"), Conv(64, 64), Relu(), ResBlock(64), Add("first"),
                     Conv(64, 64, 2), Clamp(), Relu(), Upsample(), Conv(64, 64), Conv(64, 3))  # fmt: skip

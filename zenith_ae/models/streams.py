@@ -31,11 +31,14 @@ def in_streams(layers: Layers, count: int) -> Layers:
     Raises
     ------
     ConfigError
-        If there is another layer than blocks, 1x1 convolutions, shuffles, ReLUs and skips.
+        If there is another layer than blocks, 1x1 convolutions, shuffles, ReLUs and skips, or before the
+        first and after the last 1x1 convolution another than shuffles.
     """
     first, last = _ends(layers)
 
     def widened(i: int, layer: Layer) -> Layer:
+        if not first <= i <= last and not isinstance(layer, PixelShuffle | PixelUnshuffle):
+            raise ConfigError(f"{layer} cannot be made of several streams: it is outside of them")
         match layer:
             case ZenithBlock():
                 c, m, g = layer.channels, layer.hidden, layer.groups
@@ -58,7 +61,13 @@ def mean_of(layers: Layers, networks: Sequence[Tensors]) -> dict[str, NDArray[np
     ----------
     layers : of each of them.
     networks : their tensors, ``{layer index}.{parameter}``.
+
+    Raises
+    ------
+    ConfigError
+        As `in_streams`.
     """
+    in_streams(layers, len(networks))
     first, last = _ends(layers)
     out = {}
     for i, layer in enumerate(layers):
@@ -87,14 +96,17 @@ def turned(layers: Layers, tensors: Tensors) -> dict[str, NDArray[np.float32]]:
     Raises
     ------
     ConfigError
-        If there are separable transforms, or shuffles that no 1x1 convolution follows or precedes.
+        If there is another layer with weights than blocks and 1x1 convolutions, a separable transform, or a
+        shuffle that no 1x1 convolution of one group follows or precedes.
     """
     out = {}
     for i, layer in enumerate(layers):
         before, after = layers[max(i - 1, 0)], layers[min(i + 1, len(layers) - 1)]
         beside = {PixelUnshuffle: after, PixelShuffle: before}.get(type(layer))
-        if beside is not None and not isinstance(beside, Linear):
-            raise ConfigError(f"{layer} cannot be turned: there is no 1x1 convolution beside it")
+        if beside is not None and not (isinstance(beside, Linear) and beside.groups == 1):
+            raise ConfigError(f"{layer} cannot be turned: there is no 1x1 convolution of one group beside it")
+        if layer.params() and not isinstance(layer, Linear | ZenithBlock):
+            raise ConfigError(f"{layer} cannot be turned")
         for name in layer.params():
             value = tensors[f"{i}.{name}"]
             if isinstance(layer, ZenithBlock):

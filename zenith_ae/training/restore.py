@@ -67,12 +67,9 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     fitting = {}
     for part, network in model.named_children():
         mine, theirs = cast(Network, network).layers, weights.config.parts.get(part, ())
-        tensors = weights.part(part) if theirs else {}
-        if count := _streams(theirs, mine):
-            networks = [tensors]
-            while len(networks) < count:
-                networks.append(turned(theirs, networks[-1]))
-            theirs, tensors = mine, mean_of(theirs, networks)
+        tensors = weights.part(part)
+        if streams := _as_streams(theirs, tensors, mine):
+            theirs, tensors = mine, streams
         pairs = _counterparts(theirs, mine)
         for i, j in pairs:
             for name in theirs[i].params():
@@ -94,16 +91,18 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     model.load_state_dict(state | fitting)
 
 
-def _streams(theirs: Layers, mine: Layers) -> int:
-    """How many streams of their layers mine are, 0 if they are something else."""
-    for a, b in zip(theirs, mine, strict=False):
-        if isinstance(a, ZenithBlock) and isinstance(b, ZenithBlock) and b.groups > a.groups:
-            count = b.groups // a.groups
-            try:
-                return count if in_streams(theirs, count) == mine else 0
-            except ConfigError:
-                return 0
-    return 0
+def _as_streams(theirs: Layers, tensors: dict[str, np.ndarray], mine: Layers) -> dict[str, np.ndarray]:
+    """Tensors of the mean of 2 to 4 orientations of a network, if mine are as many streams of it."""
+    for count in range(2, 5):
+        try:
+            if in_streams(theirs, count) == mine:
+                networks = [tensors]
+                while len(networks) < count:
+                    networks.append(turned(theirs, networks[-1]))
+                return mean_of(theirs, networks)
+        except ConfigError:  # it has no streams, or cannot be turned
+            break
+    return {}
 
 
 def _counterparts(theirs: Layers, mine: Layers) -> list[tuple[int, int]]:
