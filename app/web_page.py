@@ -244,6 +244,7 @@ def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, lab
 WRONG = {
     "zenith-denoise": "Noise",
     "zenith-denoise-fast": "Noise, in less time",
+    "zenith-denoise-large": "Noise, in more time and better",
     "zenith-deblur": "Softness",
 }
 VERBS = {"zenith-deblur": "Sharpen"}

@@ -55,7 +55,7 @@ def _plain_parts() -> dict[str, Callable[[], tuple[np.ndarray, float]]]:
 def main(models: tuple[str, ...], pictures: int) -> None:
     if not CBSD68.exists():
         raise SystemExit(f"{CBSD68} is not there (set ZENITH_SHARED)")
-    names = models or ("zenith-denoise", "zenith-denoise-fast")
+    names = models or ("zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large")
     denoisers = [zenith_ae.load(name) for name in names]
     clean = photographs(pictures)
 

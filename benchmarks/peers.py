@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("ZENITH_SHARED", ROOT.parent / "shared"))
 TABLES = ("taesd", "models", "denoise", "memory", "scaling")
 STANDARD, LITE, NANO = "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"
-DENOISE, FAST = "zenith-denoise", "zenith-denoise-fast"
+DENOISE, FAST, LARGE = "zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large"
 REFERENCE = "torch eager float32"
 PACKAGES = ("torch", "onnxruntime", "openvino", "opencv-python-headless", "numpy")
 #: Read by oneDNN (in torch and OpenVINO) and torch when they are loaded. ONNX Runtime has no such limit.
@@ -233,7 +233,7 @@ class Child:
         from contenders import modules, part_inputs
 
         size = self.options.models_size
-        for name in (STANDARD, LITE, NANO, "zenith-taesd-spectral", DENOISE, FAST):
+        for name in (STANDARD, LITE, NANO, "zenith-taesd-spectral", LARGE, DENOISE, FAST):
             weights = model(name)
             found = self.peers(modules(weights), part_inputs(weights, size), size, only="torch")
             self.time("models", size, found | self.own(weights, size, "zenith-ae"), model=name)
@@ -260,7 +260,7 @@ class Child:
             }
         except ImportError:
             self.left_out["OpenCV fastNlMeansDenoisingColored"] = "not installed"
-        for name in (DENOISE, FAST):
+        for name in (LARGE, DENOISE, FAST):
             weights = model(name)
             for dtype in own_dtypes(weights):
                 own = pipeline(weights, self.options.threads, dtype)

@@ -25,9 +25,10 @@ from zenith_ae.weights import available_weights, load_weights
 
 ROOT = Path(__file__).parents[1]
 NAMES = [
-    "zenith-4ch-lite", "zenith-deblur", "zenith-denoise", "zenith-denoise-fast", "zenith-taef2",
-    "zenith-taef2-lite", "zenith-taef2-nano",
+    "zenith-4ch-lite", "zenith-deblur", "zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large",
+    "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano",
 ]  # fmt: skip
+DENOISERS = [name for name in NAMES if name.startswith("zenith-denoise")]
 GOLDEN = Path(__file__).with_name("golden.json")
 BF16 = [isa for isa in available_isas() if fast_bf16(isa)]
 needs_bf16 = pytest.mark.skipif(not BF16, reason="this CPU has no fast bf16")
@@ -121,14 +122,14 @@ def test_bf16_costs_little(name: str, monkeypatch) -> None:
         assert psnr(fast.roundtrip(clean), clean) > psnr(exact.roundtrip(clean), clean) - 0.12
 
 
-@pytest.mark.parametrize("name", ["zenith-denoise", "zenith-denoise-fast"])
+@pytest.mark.parametrize("name", DENOISERS)
 def test_the_readme_example_gets_much_cleaner(name: str) -> None:
     noisy, clean = example("cat.png"), example("cat.clean.png")
     denoised = zenith_ae.load(name)(noisy)
     assert psnr(denoised, clean) > psnr(noisy, clean) + 6
 
 
-@pytest.mark.parametrize("name", ["zenith-denoise", "zenith-denoise-fast"])
+@pytest.mark.parametrize("name", DENOISERS)
 @pytest.mark.parametrize("colour", [0, 255])
 def test_a_plain_frame_does_not_hide_the_noise_of_a_photograph(name: str, colour: int) -> None:
     """Estimators that had never seen one took what is beside it for clean: 3 to 9 dB stayed in."""
@@ -151,7 +152,7 @@ def test_json_looks_as_the_page_of_the_command_line_shows_it(tmp_path, monkeypat
     assert printed == shown
 
 
-@pytest.mark.parametrize("name", ["zenith-denoise", "zenith-denoise-fast"])
+@pytest.mark.parametrize("name", DENOISERS)
 @pytest.mark.parametrize("cut", [0, 1])
 @pytest.mark.parametrize(("quality", "gain"), [(70, 6.5), (90, 7.5), (95, 7.5)])
 def test_noise_goes_from_a_jpeg_with_colours_at_half_resolution_too(
@@ -171,7 +172,7 @@ def test_noise_goes_from_a_jpeg_with_colours_at_half_resolution_too(
     assert psnr(zenith_ae.load(name)(given), clean) > psnr(given, clean) + gain
 
 
-@pytest.mark.parametrize("name", ["zenith-denoise", "zenith-denoise-fast"])
+@pytest.mark.parametrize("name", DENOISERS)
 def test_a_clean_picture_stays_clean(name: str) -> None:
     clean = example("cat.clean.png")
     assert psnr(zenith_ae.load(name)(clean), clean) > 36
@@ -280,6 +281,8 @@ def measured(shared: Path) -> Callable[..., dict[str, dict[str, float]]]:
         ("zenith-denoise", "sigma 25, auto", 32.45),
         ("zenith-denoise-fast", "sigma 25", 32.25),
         ("zenith-denoise-fast", "sigma 25, auto", 32.25),
+        ("zenith-denoise-large", "sigma 25", 32.6),
+        ("zenith-denoise-large", "sigma 25, auto", 32.6),
         ("zenith-taef2", "round trip", 31.2),
         ("zenith-taef2-lite", "round trip", 30.45),
         ("zenith-taef2-nano", "round trip", 28.85),
