@@ -51,7 +51,7 @@ from zenith_ae.training.degradations import blur
 
 from .session import denoised, encoding_notes, output_name
 
-__all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models"]
+__all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models", "short"]
 
 #: What the Compare tab does to the picture that a denoiser gets, if not adding noise.
 HARM = {"zenith-deblur": "soft"}
@@ -387,7 +387,7 @@ class Workshop:
             for name in shipped_models(kind):
                 for operation, run in operations(self.model(name, kind), 512, 512).items():
                     if operation != "round trip":  # which is the two others
-                        label = _short(name) if operation == "denoise" else f"{_short(name)} {operation}"
+                        label = short(name) if operation == "denoise" else f"{short(name)} {operation}"
                         calls[label] = run
         timings = in_turn(calls, seconds)
         return [(label, _megapixels(512 * 512, timing.median)) for label, timing in timings.items()]
@@ -639,7 +639,8 @@ def _megapixels(pixels: int, seconds: float) -> float:
     return float(f"{pixels / 1e6 / seconds:.3g}")
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """A model's name where there is little room."""
     return name.removeprefix("zenith-")
 
 

@@ -23,7 +23,7 @@ from zenith_ae.images import READABLE_SUFFIXES
 from zenith_ae.latents import DTYPES
 from zenith_ae.pipelines import PASSES
 
-from .web_jobs import BatchState, Result, Workshop, shipped_models
+from .web_jobs import BatchState, Result, Workshop, shipped_models, short
 
 __all__ = ["CSS", "build", "theme"]
 
@@ -244,7 +244,7 @@ def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, lab
 WRONG = {
     "zenith-denoise": "Noise",
     "zenith-denoise-fast": "Noise, in less time",
-    "zenith-denoise-large": "Noise, in more time and better",
+    "zenith-denoise-large": "Noise, at best quality",
     "zenith-deblur": "Softness",
 }
 VERBS = {"zenith-deblur": "Sharpen"}
@@ -596,7 +596,7 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         shown = []
         for key, path in result.files.items():
             if key in rows:
-                caption = f"{key}: {rows[key]['psnr']:.2f} dB"
+                caption = f"{short(key)}: {rows[key]['psnr']:.2f} dB"
             elif key == "noisy":
                 caption = f"with noise {sigma:g}: {result.facts['noisy_psnr']:.2f} dB"
             elif key == "soft":
@@ -623,7 +623,7 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
 def _table(result: Result) -> str:
     head = "".join(f"<th>{t}</th>" for t in ("Model", "Does", "PSNR, dB", "SSIM", "Time", "MP/s"))
     rows = "".join(
-        f"<tr><td>{r['model']}</td><td>{r['does']}</td><td>{r['psnr']:.2f}</td><td>{r['ssim']:.4f}</td>"
+        f"<tr><td>{short(r['model'])}</td><td>{r['does']}</td><td>{r['psnr']:.2f}</td><td>{r['ssim']:.4f}</td>"
         f"<td>{_seconds(r['seconds'])}</td><td>{r['megapixels_per_second']:g}</td></tr>"
         for r in result.facts["rows"]
     )
