@@ -180,7 +180,7 @@ def operations(model: Any, width: int, height: int) -> dict[str, Callable[[], An
 
 
 PARTS = {
-    "denoise": ("denoiser", "estimator"),
+    "denoise": ("denoiser", "sorter", "estimator"),  # white takes as long as denoiser, and its place
     "encode": ("encoder",),
     "decode": ("decoder",),
     "round trip": ("encoder", "decoder"),

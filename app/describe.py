@@ -88,7 +88,8 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         latents = f"{row['latent_channels']} ch" if row["latent_channels"] else "-"
         size = f"{row['parameters'] / 1e6:.2f} M"
-        cost = " + ".join(f"{value:.2f}" for value in row["gmacs_512"].values())
+        # An expert is run in place of another part.
+        cost = " + ".join(f"{value:.2f}" for part, value in row["gmacs_512"].items() if part != "white")
         click.echo(
             f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>15} GMAC  "
             f"{row.get('use') or row['description']}"

@@ -180,7 +180,9 @@ def train() -> None:
     "--model", default="zenith-denoise", show_default=True, help="Architecture (see `zenith-ae models`)."
 )
 @_name
-@click.option("--only", type=click.Choice(["denoiser", "estimator"]), help="Train one part, keep the other.")
+@click.option("--only", type=click.Choice(["denoiser", "estimator", "white", "sorter"]),
+              help="Train one part, keep the others. White is an expert for white noise, which a model in "
+              "--init gets if it has none, and sorter what tells where to use it.")  # fmt: skip
 @_loss
 @click.option(
     "--elder",
@@ -219,15 +221,18 @@ def denoise(
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
     for option, given in (("elder", elder), ("quantile", quantile != 0.5)):
-        if given and only == "denoiser":
-            raise click.UsageError(f"--{option} is about the estimator, which --only denoiser keeps as it is")
+        if given and only not in (None, "estimator"):
+            raise click.UsageError(f"--{option} is about the estimator, which --only {only} keeps as it is")
+    if task == "blur" and only in ("white", "sorter"):
+        raise click.UsageError(f"--only {only} is about noise, not about --task blur")
     config = _config(8, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.degradations import MIXTURES
     from zenith_ae.training.restore import train_restoration
 
     path = train_restoration(
-        zoo.build(model, name=name), list(options["data"]), config, MIXTURES[task],
+        zoo.build(model, name=name), list(options["data"]), config,
+        MIXTURES[only if only in ("white", "sorter") else task],
         init=options["init"], resume=not options["fresh"], only=only,
         loss=loss, elder=elder, quantile=quantile,
     )  # fmt: skip
@@ -329,6 +334,9 @@ def distill(
 @click.option("--taught", type=Number(0, 1), default=1.0, show_default=True,
               help="Share of a decoder's pictures with the teacher's latents; the others have the own "
               "encoder's.")  # fmt: skip
+@click.option("--all-layers", is_flag=True,
+              help="Train the shared layers of a decoder too, on whole pictures: once its own stand in for "
+              "the teacher's.")  # fmt: skip
 @_latents
 @click.option("--features", type=click.Path(file_okay=False, path_type=Path),
               help="Folder to keep the teacher's features in, about a gigabyte for 100 megapixels "
@@ -346,6 +354,7 @@ def graft(
     critic_weight: float,
     tone_weight: float,
     taught: float,
+    all_layers: bool,
     latents: Path | None,
     features: Path | None,
     **options: Any,
@@ -370,7 +379,7 @@ def graft(
         init=options["init"], resume=not options["fresh"], imitation=imitation, detail_weight=detail_weight,
         perceptual_weight=perceptual_weight, cycle_weight=cycle_weight, eye=eye,
         critic_weight=critic_weight, tone_weight=tone_weight,
-        taught=taught, latents=latents, features=features,
+        taught=taught, latents=latents, features=features, all_layers=all_layers,
     )  # fmt: skip
     _finish(path)
 

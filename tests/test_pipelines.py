@@ -77,6 +77,57 @@ def test_a_latent_file_is_decoded_to_its_size(ae):
     assert ae.decode(file, size=(24, 16)).shape == (1, 24, 16, 3)
 
 
+@pytest.fixture(scope="module")
+def expert(tmp_path_factory):
+    """A model that adds 10 to pictures, or takes 10 away from those that are brighter than 96."""
+    shuffles = (spec.PixelUnshuffle(2), spec.Linear(16, 12), spec.PixelShuffle(2))
+    sorter = (spec.PixelUnshuffle(8), spec.Linear(192, 1))
+    config = spec.ModelConfig(
+        "expert", "denoiser", {"denoiser": shuffles, "white": shuffles, "sorter": sorter}
+    )
+    tensors = {f"{part}.1.weight": np.zeros((12, 16), np.float32) for part in ("denoiser", "white")}
+    tensors |= {"denoiser.1.bias": np.full(12, 10 / 255, np.float32)}
+    tensors |= {"white.1.bias": np.full(12, -10 / 255, np.float32)}
+    tensors |= {"sorter.1.weight": np.full((1, 192), 1 / 192, np.float32)}
+    tensors |= {"sorter.1.bias": np.full(1, -96 / 255, np.float32)}
+    return Denoiser(Weights(config, tensors), threads=2)
+
+
+@pytest.mark.parametrize("passes", pipelines.PASSES)
+def test_each_picture_of_a_batch_goes_through_the_part_for_its_noise(expert, passes):
+    levels = np.array([50, 150, 90, 200], np.uint8)
+    batch = np.broadcast_to(levels[:, None, None, None], (4, 19, 13, 3)).copy()
+    assert expert.experts(batch) == ["denoiser", "white", "denoiser", "white"]
+    clean = expert(batch, sigma=20, passes=passes)
+    assert np.array_equal(clean[:, 5, 5, 0], [60, 140, 100, 190])
+    for picture, result in zip(batch, clean, strict=True):
+        assert np.array_equal(expert(picture, sigma=20, passes=passes), result)
+
+
+def test_the_part_for_a_pictures_noise_is_chosen_for_the_whole_of_it(expert):
+    picture = np.full((64, 64, 4), 40, np.uint8)
+    picture[:, 16:, :3] = 180  # so 145 in the mean
+    for tile in (0, 16, "auto"):
+        clean = expert(picture, sigma=20, tile=tile)
+        assert (clean[:, :16, 0] == 30).all() and (clean[:, 16:, 0] == 170).all()
+        assert np.array_equal(clean[..., 3], picture[..., 3])
+    assert np.array_equal(expert(picture, sigma=0), picture)  # nothing to take away
+    grey = np.array(Image.new("L", (20, 30), 180))
+    assert (expert(grey, sigma=20) == 170).all()
+
+
+def test_an_expert_comes_with_what_tells_where_to_use_it(expert):
+    for part in ("white", "sorter"):
+        parts = {p: layers for p, layers in expert.config.parts.items() if p != part}
+        with pytest.raises(ConfigError, match="white and sorter are of use together only"):
+            replace(expert.config, parts=parts)
+    with pytest.raises(ImageError, match="white needs a plane"):
+        expert.engine.run("white", np.zeros((1, 8, 8, 3), np.float32))
+    with pytest.raises(ImageError, match="sorter takes no plane"):
+        picture = np.zeros((1, 8, 8, 3), np.float32)
+        expert.engine.run("sorter", picture, plane=picture[..., 0])
+
+
 def test_masked_arrays_are_refused(dn):
     with pytest.raises(ImageError, match="fill it first"):
         dn(np.ma.masked_array(noise((8, 8, 3)), mask=True))

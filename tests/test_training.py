@@ -20,6 +20,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
+import zenith_ae  # noqa: E402
 from zenith_ae.app.train import train as command  # noqa: E402
 from zenith_ae.errors import ConfigError, ImageError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
@@ -34,7 +35,7 @@ from zenith_ae.models.spec import (  # noqa: E402
     ZenithBlock,
 )
 from zenith_ae.models.streams import in_streams  # noqa: E402
-from zenith_ae.training import autoencode, distill, graft, restore, trainer  # noqa: E402
+from zenith_ae.training import autoencode, degradations, distill, graft, restore, trainer  # noqa: E402
 from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
@@ -268,6 +269,54 @@ def test_one_part_can_be_trained_alone(photos, denoiser, tmp_path) -> None:
         assert np.array_equal(before[name], after[name]) == name.startswith("denoiser."), name
 
 
+def test_an_expert_for_white_noise_is_added_to_a_trained_model(photos, denoiser, tmp_path) -> None:
+    data = [str(photos)]
+    first = restore.train_restoration(denoiser, data, steps(tmp_path / "a", 2))
+    second = restore.train_restoration(
+        denoiser, data, steps(tmp_path / "b", 30, lr=5e-3), init=str(first), only="white", loss="psnr"
+    )
+    before, after = load_weights(first), load_weights(second)
+    assert set(after.config.parts) == {"denoiser", "white", "sorter", "estimator"}
+    assert after.config.parts["white"] == denoiser.parts["denoiser"]
+    for name, value in before.tensors.items():
+        assert np.array_equal(after.tensors[name], value)
+        if name.startswith("denoiser."):  # where the expert began
+            assert not np.array_equal(after.tensors[name.replace("denoiser", "white")], value)
+    picture = torch.rand(1, 4, 32, 32, generator=torch.Generator().manual_seed(0))
+    moved = frozen_module(after, "white")(picture) - frozen_module(after, "denoiser")(picture)
+    assert 0 < float(moved.abs().mean()) < 0.3
+    third = restore.train_restoration(
+        denoiser, data, steps(tmp_path / "c", 2), init=str(second), only="sorter"
+    )
+    last = restore.train_restoration(denoiser, data, steps(tmp_path / "d", 2), init=str(third))
+    for path, begun, trained in ((third, second, ("sorter",)), (last, third, ("denoiser", "estimator"))):
+        start, end = load_weights(begun).tensors, load_weights(path).tensors
+        for name in start:
+            assert np.array_equal(start[name], end[name]) != name.startswith(trained), name
+
+
+def test_an_expert_has_nothing_to_begin_from_without_a_trained_model(photos, denoiser, tmp_path) -> None:
+    for part in ("white", "sorter"):
+        with pytest.raises(ConfigError, match=f"--only {part} adds to a trained model"):
+            restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 1), only=part)
+
+
+def test_the_sorter_learns_to_tell_white_noise_from_that_of_files(photos, denoiser, tmp_path) -> None:
+    first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 1))
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    mixture = Mixture(**silent | {"gaussian": 1.0, "stored": 1.0}, sigma=(0.1, 0.2), quality=(50, 60), subsampled=1)
+    path = restore.train_restoration(
+        denoiser, [str(photos)], steps(tmp_path / "b", 300, batch=16, crop=64, lr=1e-2), mixture,
+        init=str(first), only="sorter",
+    )  # fmt: skip
+    assert np.mean(log(tmp_path / "b", "sorted")[-20:]) > 0.95
+    model = zenith_ae.load(path, dtype="float32")
+    clean = np.full((64, 64, 3), 0.5, np.float32)
+    noisy = degradations.gaussian(clean[None], np.random.default_rng(0), 0.15)[0][0]
+    jpeg = degradations.stored(clean[None], np.random.default_rng(0), 0.15, 55, True, False)[0][0]
+    assert model.experts(np.stack([noisy, jpeg])) == ["white", "denoiser"]
+
+
 def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(
     photos, denoiser, tmp_path, monkeypatch
 ) -> None:
@@ -320,7 +369,7 @@ def test_with_an_elder_some_photographs_stay_as_they_are_and_it_knows_their_leve
         recipe = restore.RestoreRecipe(
             Mixture(**silent | {"camera": 1.0}), pool, config, elder=elder, quantile=0.7, framed=0
         )
-        degraded, target, sigma, _, _, anew, quantile, _ = recipe.make_batch(np.random.default_rng(0))
+        degraded, target, sigma, _, _, anew, quantile, *_ = recipe.make_batch(np.random.default_rng(0))
         untouched = (degraded == target).all(axis=(1, 2, 3))
         assert untouched.mean() == pytest.approx(share, abs=0.05)
         assert not anew[untouched].any() and anew[~untouched].all()
@@ -568,6 +617,70 @@ def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
         else:
             assert np.array_equal(value, before[name]) != name.startswith(part), name
     assert load_weights(path).config == hybrid
+
+
+def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
+    photos, grown_teacher, hybrid, fresh, tmp_path
+) -> None:
+    begun = graft.train_graft(
+        hybrid,
+        str(grown_teacher),
+        [str(photos)],
+        steps(tmp_path / "a", 1, crop=48),
+        "decoder",
+        init=str(fresh),
+    )
+    path = graft.train_graft(
+        hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "b", 20, crop=48), "decoder",
+        init=str(begun), all_layers=True,
+    )  # fmt: skip
+    before, after = (load_weights(p).tensors for p in (begun, path))
+    for name in before:
+        assert np.array_equal(before[name], after[name]) == name.startswith("encoder."), name
+    with pytest.raises(ConfigError, match="--all-layers is for --part decoder"):
+        graft.train_graft(
+            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "c", 1, crop=48), "encoder",
+            all_layers=True,
+        )  # fmt: skip
+
+
+def test_batches_of_whole_pictures_are_of_one_size_and_about_as_large(photos, tmp_path) -> None:
+    pool = ImagePool([photos])
+    sizes = [(10, 12)] * 15 + [(4, 4)] * 5
+    pool.images[15:] = [picture[:32, :32] for picture in pool.images[15:]]
+    features = _Features(sizes)
+    recipe = graft.GraftRecipe(
+        pool,
+        features,
+        list(range(20)),
+        Seam("decoder", 0, 8, 0),
+        steps(tmp_path, 1, batch=12),  # type: ignore[arg-type]
+    )
+    seen = set()
+    for seed in range(20):
+        pictures, latents, answers, counts = recipe.make_batch(np.random.default_rng(seed))
+        shape = pictures.shape[1:3]
+        seen.add(len(pictures) * (shape == (32, 32)))
+        assert shape in ((80, 96), (32, 32))
+        assert len(pictures) == {80: round(12 * 1024 / 7680), 32: 12}[shape[0]]
+        assert answers.shape == pictures.shape and latents.shape[1:3] == tuple(n // 8 for n in shape)
+        for picture, answer in zip(pictures, answers, strict=True):
+            assert np.array_equal(picture, pool.images[answer[0, 0, 0]])
+        assert counts.min() == 1 and counts[:, 0, 0].min() == graft.BORDER_WEIGHT**2
+    assert seen == {0, 12}
+
+
+class _Features:
+    """Of pictures of these sizes; answers say of which."""
+
+    def __init__(self, sizes: list[tuple[int, int]]) -> None:
+        self.sizes = sizes
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        return np.zeros((*self.sizes[i], 4), np.float32)
+
+    def answer(self, i: int) -> np.ndarray:
+        return np.full((*(8 * n for n in self.sizes[i]), 3), i, np.uint8)
 
 
 @pytest.mark.parametrize("kind", ["perceptual", "cycle"])
@@ -1309,6 +1422,8 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--name", "../mine"], "without a folder"),
         (["--only", "denoiser", "--elder", "zenith-denoise"], "--elder is about the estimator"),
         (["--only", "denoiser", "--quantile", "0.6"], "--quantile is about the estimator"),
+        (["--only", "white", "--quantile", "0.6"], "which --only white keeps as it is"),
+        (["--only", "sorter", "--task", "blur"], "--only sorter is about noise"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, message) -> None:
@@ -1348,9 +1463,19 @@ def test_the_first_of_several_processes_prepares_what_the_others_find(tmp_path) 
 def test_gates_are_no_matrices() -> None:
     layers = (ZenithBlock(16, 16, 8, separable=True), ZenithBlock(16, 16, 8))
     parameters = dict(build_module(layers, 16).named_parameters())
-    muon, adamw = _optimizers(parameters, TrainConfig(Path("x"), steps=1))
+    muon, adamw = _optimizers(parameters, TrainConfig(Path("x"), steps=1), lambda name: False)
     names = {id(p): name for name, p in parameters.items()}
     chosen = {names[id(p)] for group in muon.param_groups for p in group["params"]}
     assert chosen == {f"{i}.{part}.weight" for i in (0, 1) for part in ("compress", "expand")}
     rest = {names[id(p)] for group in adamw.param_groups for p in group["params"]}
     assert chosen | rest == set(parameters) and not chosen & rest
+
+
+def test_settled_parameters_are_moved_with_care() -> None:
+    parameters = dict(build_module((Linear(16, 16), ZenithBlock(16, 16)), 16).named_parameters())
+    muon, adamw = _optimizers(parameters, TrainConfig(Path("x"), steps=1), lambda name: name.startswith("0."))
+    rest, settled = adamw.param_groups
+    assert settled["scale"] == trainer.SETTLED_SCALE < 1 and "scale" not in rest
+    assert {id(p) for p in settled["params"]} == {id(parameters[n]) for n in ("0.weight", "0.bias")}
+    assert {p.ndim for p in muon.param_groups[0]["params"]} == {2}
+    assert len(muon.param_groups[0]["params"]) == 2

@@ -150,14 +150,14 @@ def part_input(
 
     Returns
     -------
-    (1, H, W, 3) uint8 or (1, H / factor, W / factor, C) float32, and for a denoiser (1, H, W) float32.
+    (1, H, W, 3) uint8 or (1, H / factor, W / factor, C) float32; (1, H, W) float32 or None.
     """
     rng = np.random.default_rng(seed)
     if part == "decoder":
         shape = 1, -(-height // config.factor), -(-width // config.factor), config.latent_channels
         return rng.standard_normal(shape, dtype=np.float32), None
     picture = rng.integers(0, 256, (1, height, width, 3), dtype=np.uint8)
-    return picture, np.full((1, height, width), 0.1, np.float32) if part == "denoiser" else None
+    return picture, np.full((1, height, width), 0.1, np.float32) if config.takes_plane(part) else None
 
 
 @dataclass(frozen=True)

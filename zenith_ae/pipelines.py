@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+from math import lcm
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -405,7 +406,20 @@ class Denoiser(_Pipeline):
 
     @cached_property
     def _cells(self) -> dict[str, int]:
-        return {part: alignment(layers) for part, layers in self.config.parts.items()}
+        cells = {part: alignment(layers) for part, layers in self.config.parts.items()}
+        cells["denoiser"] = lcm(cells["denoiser"], cells.get("white", 1))  # either may be run
+        return cells
+
+    def experts(self, rgb: NDArray, tile: Tile = "auto") -> list[str]:
+        """Which part of the model each picture (N, H, W, 3) goes through: "denoiser" or "white".
+
+        The latter is for noise that is independent from pixel to pixel, where the model has one; all
+        other noise, and pictures with so little that it cannot be told, are for the former.
+        """
+        if "sorter" not in self.config.parts:
+            return ["denoiser"] * len(rgb)
+        odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile)
+        return ["white" if picture.mean() > 0 else "denoiser" for picture in odds]
 
     def _continued(self, pixels: NDArray, part: str) -> NDArray:
         """(N, H, W, ...) continued by reflection to whole cells and whole spectral tiles of a part.
@@ -471,6 +485,7 @@ class Denoiser(_Pipeline):
         cleaned = out
         if len(todo) < len(pixels):
             pixels, cleaned, levels = pixels[todo], out[todo], levels[todo]
+        experts = self.experts(to_rgb(pixels, layout), tile)
         n, height, width = pixels.shape[:3]
         step = max(1, _PIXELS_AT_ONCE // (height * width))
         for first in range(0, n, step):
@@ -483,7 +498,7 @@ class Denoiser(_Pipeline):
                 plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
                 rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
                 bound = levels[part] if bounded else None
-                residual = self._residual(rgb, plane, bound, height, width, tile, passes)
+                residual = self._residual(rgb, plane, experts[part], bound, height, width, tile, passes)
                 del rgb, plane  # for a large picture these are hundreds of megabytes
                 for change, picture in zip(residual, colour, strict=True):
                     if _is_grey(picture):
@@ -499,6 +514,7 @@ class Denoiser(_Pipeline):
         self,
         rgb: NDArray,
         plane: NDArray,
+        experts: list[str],
         bound: NDArray | None,
         height: int,
         width: int,
@@ -507,8 +523,9 @@ class Denoiser(_Pipeline):
     ) -> NDArray[np.float32]:
         """What to add to pictures of height x width, mean of the passes: (N, height, width, 3).
 
-        ``rgb`` (N, H, W, 3) and ``plane`` (N, H, W), their noise, are `_continued`. Each pass is what one
-        alone would be, so each is within what noise of the levels ``bound`` can be (`_bound`).
+        ``rgb`` (N, H, W, 3) and ``plane`` (N, H, W), their noise, are `_continued`; ``experts`` is the part
+        for each. Each pass is what one alone would be, so each is within what noise of the levels ``bound``
+        can be (`_bound`).
         """
         total: NDArray[np.float32] | None = None
         for which in _ORIENTATIONS[:passes]:
@@ -520,12 +537,19 @@ class Denoiser(_Pipeline):
                 )
                 levels = levels[..., 0]
                 rows, columns = (width, height) if which & 4 else (height, width)
-            residual = self.engine.run("denoiser", turned, plane=levels, tile=tile)[:, :rows, :columns]
-            residual = unorient(residual, which)
+            groups = (
+                [slice(None)] if len(set(experts)) == 1 else [slice(i, i + 1) for i in range(len(experts))]
+            )
+            found = [
+                self.engine.run(experts[some][0], turned[some], plane=levels[some], tile=tile)
+                for some in groups
+            ]
+            residual = found[0] if len(found) == 1 else np.concatenate(found)
+            residual = unorient(residual[:, :rows, :columns], which)
             if bound is not None:
                 _bound(residual, bound)
             total = residual if total is None else np.add(total, residual, out=total)
-            del turned, levels, residual  # each is as large as the picture
+            del turned, levels, found, residual  # each is as large as the picture
         assert total is not None
         return total if passes == 1 else np.multiply(total, np.float32(1 / passes), out=total)
 

@@ -146,7 +146,7 @@ def _test_precision(isa: str, dtype: str) -> Iterator[Check]:
                 x = rng.standard_normal((1, 6, 8, config.latent_channels)).astype(np.float32)
             else:
                 x = picture
-            extra = plane if part == "denoiser" else None
+            extra = plane if config.takes_plane(part) else None
             one = single.run(part, x, plane=extra, tile=0)
             three = several.run(part, x, plane=extra, tile=0)
             tiled = several.run(part, x, plane=extra, tile=32)

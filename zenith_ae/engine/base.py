@@ -86,11 +86,11 @@ class Engine(abc.ABC):
 
         Parameters
         ----------
-        part : "encoder", "decoder", "denoiser" or "estimator".
+        part : one of those that the model's config has.
         x : (N, H, W, 3) picture, uint8 or uint16 (scaled to [0, 1] inside) or float32 in [0, 1];
             for the decoder (N, h, w, latent channels) float32 latents.
-        plane : (N, H, W) float32, the denoiser's fourth input channel: the standard deviation of
-            the noise in units of [0, 1].
+        plane : (N, H, W) float32, the fourth input channel of what removes noise: its standard deviation in
+            units of [0, 1].
         out : type of the result. float32 is the network's output as it is; the integer types are
             its values clipped to [0, 1], scaled and rounded to nearest.
         tile : "auto" cuts large pictures so that the working memory stays near `budget`; 0 never
@@ -128,7 +128,7 @@ class Engine(abc.ABC):
         config = self.weights.config
         if part not in config.parts:
             raise ConfigError(f"{config.name} has no {part}, only {', '.join(config.parts)}")
-        decoder, denoiser = part == "decoder", part == "denoiser"
+        decoder, denoiser = part == "decoder", config.takes_plane(part)
         error = LatentError if decoder else ImageError
         channels = config.in_channels(part) - (1 if denoiser else 0)
         x = np.asarray(x)

@@ -523,7 +523,9 @@ class ModelConfig:
     An ``autoencoder`` has the parts ``encoder`` (RGB in [0, 1] -> latents) and ``decoder``
     (latents -> RGB in [0, 1], not clipped). A ``denoiser`` has ``denoiser`` (RGB and a plane of
     noise standard deviation, both in units of [0, 1] -> what to add to the picture) and
-    optionally ``estimator`` (RGB -> standard deviation of the noise at 1/8 of the resolution).
+    optionally ``estimator`` (RGB -> standard deviation of the noise at 1/8 of the resolution). It may also
+    have an expert: ``white``, which is run in place of ``denoiser`` where the noise is independent from
+    pixel to pixel, and ``sorter``, which says where it is (RGB -> log odds at 1/8 of the resolution).
 
     Either part of an autoencoder may be missing (an encoder-only or decoder-only file).
     """
@@ -535,14 +537,16 @@ class ModelConfig:
     description: str = ""
 
     PARTS: ClassVar[dict[str, tuple[str, ...]]] = {
-        "autoencoder": ("encoder", "decoder"), "denoiser": ("denoiser", "estimator"),
+        "autoencoder": ("encoder", "decoder"), "denoiser": ("denoiser", "white", "sorter", "estimator"),
     }  # fmt: skip
-    IN_CHANNELS: ClassVar[dict[str, int]] = {"encoder": 3, "denoiser": 4, "estimator": 3}
+    IN_CHANNELS: ClassVar[dict[str, int]] = {
+        "encoder": 3, "denoiser": 4, "white": 4, "sorter": 3, "estimator": 3,
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.kind not in self.PARTS:
             raise ConfigError(f"{self.name}: kind must be autoencoder or denoiser, got {self.kind!r}")
-        expected = {"encoder": self.latent_channels, "decoder": 3, "denoiser": 3, "estimator": 1}
+        expected = {"encoder": self.latent_channels, "sorter": 1, "estimator": 1}
         for part, layers in self.parts.items():
             if part not in self.PARTS[self.kind]:
                 raise ConfigError(f"{self.name}: unknown part {part!r} of kind {self.kind}")
@@ -551,22 +555,27 @@ class ModelConfig:
             for layer in layers:
                 layer.check_sizes()
             *_, last = trace(layers, self.in_channels(part))
-            if last.cout != expected[part]:
-                raise ConfigError(
-                    f"{self.name}.{part} ends with {last.cout} channels, needs {expected[part]}"
-                )
+            if last.cout != (needed := expected.get(part, 3)):
+                raise ConfigError(f"{self.name}.{part} ends with {last.cout} channels, needs {needed}")
         if not self.parts or (self.kind == "denoiser" and "denoiser" not in self.parts):
             raise ConfigError(f"{self.name}: has no part that a model of kind {self.kind} needs")
+        if ("white" in self.parts) != ("sorter" in self.parts):
+            raise ConfigError(f"{self.name}: white and sorter are of use together only")
         pixels = self._pixels_per_latent()
         if pixels.denominator != 1:
             raise ConfigError(f"{self.name}: a latent must stand for whole pixels, not {pixels}")
-        needed = {"decoder": pixels, "denoiser": Fraction(1), "estimator": Fraction(1, 8)}
-        for part, scale in needed.items():
+        scales = {"decoder": pixels} | dict.fromkeys(("denoiser", "white"), Fraction(1))
+        scales |= dict.fromkeys(("sorter", "estimator"), Fraction(1, 8))
+        for part, scale in scales.items():
             if part in self.parts and (found := out_scale(self.parts[part])) != scale:
                 raise ConfigError(f"{self.name}.{part} makes {found} of its input's size, needs {scale}")
 
     def in_channels(self, part: str) -> int:
         return self.latent_channels if part == "decoder" else self.IN_CHANNELS[part]
+
+    def takes_plane(self, part: str) -> bool:
+        """Whether a part wants the noise of every pixel beside the picture."""
+        return self.in_channels(part) == 4 and part != "decoder"
 
     @cached_property
     def factor(self) -> int:

@@ -27,7 +27,7 @@ from .spec import (
 )
 from .streams import in_streams
 
-__all__ = ["ARCHITECTURES", "build"]
+__all__ = ["ARCHITECTURES", "build", "with_expert"]
 
 
 def zenith(channels: int, hidden: int, count: int, spectral_every: int = 0, tile: int = 8) -> Layers:
@@ -220,6 +220,18 @@ def zenith_denoise(
         name, "denoiser", {"denoiser": denoiser, "estimator": estimator}, 0,
         "Restoration U-net of Zenith blocks with noise-level input and estimator",
     )  # fmt: skip
+
+
+def with_expert(config: ModelConfig) -> ModelConfig:
+    """A denoiser's config with an expert for white noise, of the same layers, and what tells where to use it.
+
+    One network that knows the noise of cameras and of JPEGs is worse at noise that is independent from
+    pixel to pixel than one that knows only that, and a picture has one kind of noise. So there is a network
+    for either, and a picture takes the time of one.
+    """
+    sorter: Layers = (PixelUnshuffle(8), Linear(192, 48), Relu(), *zenith(48, 48, 2), Linear(48, 1))
+    denoiser = config.parts["denoiser"]
+    return replace(config, parts={"denoiser": denoiser, "white": denoiser, "sorter": sorter, **config.parts})
 
 
 def zenith_denoise_fast(name: str, latent_channels: int = 0) -> ModelConfig:

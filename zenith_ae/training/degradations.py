@@ -635,10 +635,16 @@ class Mixture:
         return int(rng.integers(self.quality[0], self.quality[1] + 1))
 
 
-#: For each task the mixture of its training: noise of all kinds; softness, with a little noise, and
-#: pictures that are sharp, which must stay as they are.
+#: For each task the mixture of its training: noise of all kinds; white noise, for an expert, with some shot
+#: noise lest one be mistaken for the other; all kinds about as often, for what tells them apart; softness,
+#: with a little noise, and pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
+    "white": Mixture(
+        gaussian=0.87, stored=0, camera=0, poisson_gaussian=0.1, salt_and_pepper=0.03, clipped=0.3,
+        photon_gain=(5e-4, 1e-2),
+    ),
+    "sorter": Mixture(gaussian=0.4, stored=0.15, camera=0.3, poisson_gaussian=0.05, salt_and_pepper=0.1),
     "blur": Mixture(
         gaussian=0.12, stored=0, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,
         sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255),

@@ -377,6 +377,7 @@ def train_student(
     train: TrainConfig,
     evaluate: Callable[[nn.Module], dict[str, float]],
     resume: bool,
+    settled: Callable[[str], bool] = lambda name: False,
 ) -> Path:
     """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file, which names the teacher."""
     path = train.out / f"{config.name}.safetensors"
@@ -386,7 +387,7 @@ def train_student(
         save_model(path, config, state, metadata | origin)
 
     goal = {"teacher": f"{teacher.config.name} {teacher.space}"}
-    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal)
+    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal, settled)
     if resume:
         trainer.load_checkpoint()
     trainer.run()

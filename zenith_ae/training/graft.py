@@ -5,6 +5,9 @@ The encoder of a hybrid ends in its teacher's layers, and its decoder begins wit
 are given by them, is computed once for whole pictures and kept on disk. A step then costs only the new
 layers (and for a decoder's perceptual error the encoder's), and has as many targets as there are numbers
 at the seam.
+
+Shared layers were made to be followed by the teacher's others. Once the new ones stand in for these, all
+layers of a decoder can be fitted to each other (``all_layers``): the seam is then where the latents come in.
 """
 
 from __future__ import annotations
@@ -186,6 +189,9 @@ class GraftRecipe:
     also learn to make pictures that an encoder sees as the originals, and with a "critic" in the model
     such as that takes for originals. What new layers make of a crop's border, where they would see beyond
     it, is left out; borders of pictures are borders, and crops lie there more often than by chance.
+
+    Where no layer is kept (`Seam.shared` is 0) a batch is of whole pictures of one size, about as many
+    pixels as its crops would be: TAEF2's inner layers normalise over all that they are given.
     """
 
     pool: ImagePool
@@ -201,11 +207,11 @@ class GraftRecipe:
 
     def __post_init__(self) -> None:
         side = self.config.crop // self.seam.stride
-        sizes = [self.features.sizes[i] for i in self.chosen]
-        areas = np.array([h * w * (min(h, w) >= side) for h, w in sizes], np.float64)
+        self._sizes = [self.features.sizes[i] for i in self.chosen]
+        areas = np.array([h * w * (min(h, w) >= side) for h, w in self._sizes], np.float64)
         if not areas.any():
             raise no_crops(self.config.crop)
-        areas[[h == w == side for h, w in sizes]] *= WHOLE_WEIGHT
+        areas[[h == w == side for h, w in self._sizes]] *= WHOLE_WEIGHT
         self._share = areas / areas.sum()
         if self.seam.part == "encoder":
             some = self.chosen[:: max(1, len(self.chosen) // 16)]
@@ -219,14 +225,23 @@ class GraftRecipe:
         decoder = self.seam.part == "decoder"
         fine = stride if decoder else 1  # outputs per feature along one axis
         strip = max(1, BORDER * fine // stride)
-        counts = np.zeros((self.config.batch, side * fine, side * fine, 1), np.float32)
+        chosen = rng.choice(len(self._share), self.config.batch, p=self._share)
+        height = width = side
+        if not self.seam.shared:
+            height, width = size = self._sizes[chosen[0]]
+            alike = np.array([other == size for other in self._sizes]) * self._share
+            count = max(1, round(self.config.batch * side**2 / (height * width)))
+            chosen = rng.choice(len(alike), count, p=alike / alike.sum())
+        counts = np.zeros((len(chosen), height * fine, width * fine, 1), np.float32)
         batch: list[tuple[np.ndarray, ...]] = []
-        for mask in counts:
-            n = int(rng.choice(len(self._share), p=self._share))
+        for mask, n in zip(counts, chosen, strict=True):
             i = self.chosen[n]
-            square, inside = place_crop(rng, self.features.sizes[i], side, self.seam.margin, CORNERS)
+            if self.seam.shared:
+                square, inside = place_crop(rng, self._sizes[n], side, self.seam.margin, CORNERS)
+            else:
+                square = inside = (slice(0, height), slice(0, width))
             mask[finer(inside, fine)] = 1
-            for axis, (at, length) in enumerate(zip(square, self.features.sizes[i], strict=True)):
+            for axis, (at, length) in enumerate(zip(square, self._sizes[n], strict=True)):
                 border = np.swapaxes(mask, 0, axis)
                 border[: strip * (at.start == 0)] *= BORDER_WEIGHT
                 border[len(border) - strip * (at.stop == length) :] *= BORDER_WEIGHT
@@ -324,6 +339,7 @@ def train_graft(
     taught: float = 1.0,
     latents: Path | None = None,
     features: Path | None = None,
+    all_layers: bool = False,
 ) -> Path:
     """Train the new layers of one part of a hybrid; returns the weights file (``out/<name>.safetensors``).
 
@@ -348,6 +364,7 @@ def train_graft(
         others' are of the encoder in ``init``.
     latents, features : where the teacher's latents (a file) and the features (a folder, about a gigabyte
         for 100 megapixels and part) are kept, default in ``out``. Several trainings can share both.
+    all_layers : train a decoder's shared layers too, from what they are in ``init``, on whole pictures.
 
     Raises
     ------
@@ -363,6 +380,11 @@ def train_graft(
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
+    shared = tuple(f"{part}.{i}." for i in range(seam.shared)) if all_layers else ()
+    if all_layers:
+        if part == "encoder":
+            raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
+        seam = Seam(part, shared=0, stride=FACTOR, margin=0)
     for option, given in (("critic-weight", critic_weight), ("cycle-weight", cycle_weight), ("eye", eye)):
         if part == "encoder" and given:
             raise ConfigError(
@@ -435,7 +457,9 @@ def train_graft(
         reader = teacher_part(weights, "decoder").to(train.device)
     wanted = [z[place[id(p)]] for p in validation.images]
     evaluate = _validate(validation, wanted, part, reader, perceptual)
-    return train_student(config, weights, model, recipe, train, evaluate, resume)
+    return train_student(
+        config, weights, model, recipe, train, evaluate, resume, lambda name: name.startswith(shared)
+    )
 
 
 def _eyes(teacher: ModelConfig, start: Weights, eye: str | None) -> tuple[Weights, Seam]:

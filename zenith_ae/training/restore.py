@@ -20,14 +20,16 @@ from ..errors import ConfigError, WeightsError
 from ..models.modules import Network, build_module, frozen_module
 from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..models.streams import in_streams, mean_of, turned
+from ..models.zoo import with_expert
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
-from .degradations import Mixture, blur, flat_area, is_drawn
+from .degradations import MIXTURES, Mixture, blur, flat_area, is_drawn
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
 
+EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
 MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 
 
@@ -49,6 +51,8 @@ def start_small(denoiser: nn.Module) -> None:
 def load_into(model: nn.Module, path: str | Path) -> None:
     """Warm start from a weights file: of each part, the layers that have a counterpart in the model.
 
+    An expert ("white") of weights that have none starts as their denoiser.
+
     Where a part has as many layers as the model's, they are taken one by one; else both lists are
     aligned as a diff aligns lines, and equal layers are taken. So a model can start from one with other
     latents or with fewer blocks, and a hybrid from the TAESD whose inner layers it has. What is new
@@ -66,8 +70,9 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     state = model.state_dict()
     fitting = {}
     for part, network in model.named_children():
-        mine, theirs = cast(Network, network).layers, weights.config.parts.get(part, ())
-        tensors = weights.part(part)
+        origin = "denoiser" if part == "white" and part not in weights.config.parts else part
+        mine, theirs = cast(Network, network).layers, weights.config.parts.get(origin, ())
+        tensors = weights.part(origin)
         if streams := _as_streams(theirs, tensors, mine):
             theirs, tensors = mine, streams
         pairs = _counterparts(theirs, mine)
@@ -141,6 +146,9 @@ class RestoreRecipe:
     ``quantile`` is for the noise of cameras, whose level a picture does not always tell: where it leaves a
     range open, the estimate is this quantile of it (by the pinball loss, Koenker and Bassett 1978). An
     elder has the median, `MEDIAN`: where another is asked for, the noise of cameras is learned anew too.
+
+    Of a model with an expert ``restorer`` is which of the two networks is trained. Its sorter, where it is
+    trained, learns to tell white noise (`WHITE`) of any crop from all else, by one number for the crop.
     """
 
     mixture: Mixture
@@ -155,9 +163,11 @@ class RestoreRecipe:
     framed: float = 0.15  # share of the photographs with plain parts, `flat_area`
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     quantile: float = MEDIAN
+    restorer: str = "denoiser"
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
+    WHITE: ClassVar[tuple[str, ...]] = ("gaussian", "poisson_gaussian")
     LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -184,7 +194,8 @@ class RestoreRecipe:
         factor = np.where(low, rng.uniform(self.MOST_UNDERSTATED, 1, n), factor)
         quantile = np.where(camera & anew, self.quantile, MEDIAN)
         factor, quantile = factor.astype(np.float32), quantile.astype(np.float32)
-        return degraded, target, sigma, estimated, factor, anew, quantile, whole
+        sorts = (np.isin(kinds, self.WHITE) & (sigma.max(axis=(1, 2)) > 0)).astype(np.float32)
+        return degraded, target, sigma, estimated, factor, anew, quantile, sorts, whole
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
@@ -200,7 +211,7 @@ class RestoreRecipe:
             if self.elder is not None:
                 anew = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
                 with torch.no_grad():
-                    known = self.elder(to_tensor(batch[7], device)).float()
+                    known = self.elder(to_tensor(batch[8], device)).float()
                     wanted = torch.where(anew, wanted, known)
             missing = _perceived(wanted) - _perceived(estimate)
             quantile = torch.from_numpy(batch[6]).to(device)[:, None, None, None]
@@ -210,9 +221,18 @@ class RestoreRecipe:
             if progress > 0.2:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
                 plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
-        if not next(model["denoiser"].parameters()).requires_grad:
+        if "sorter" in model and next(model["sorter"].parameters()).requires_grad:
+            odds = model["sorter"](degraded).float().mean(dim=(1, 2, 3))
+            sorts = torch.from_numpy(batch[7]).to(device)
+            sorting = F.binary_cross_entropy_with_logits(odds, sorts)
+            loss = loss + sorting
+            logs |= {
+                "sorting": float(sorting.detach()),
+                "sorted": float(((odds > 0) == (sorts > 0)).float().mean()),
+            }
+        if not next(model[self.restorer].parameters()).requires_grad:
             return loss, logs
-        residual = model["denoiser"](
+        residual = model[self.restorer](
             torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
         )
         error = degraded + residual.float() - target
@@ -254,7 +274,7 @@ def _centre(picture: np.ndarray, size: int, unit: int) -> np.ndarray:
 
 
 def _validate(
-    validation: ImagePool, seed: int, unit: int, soft: bool
+    validation: ImagePool, seed: int, unit: int, soft: bool, restorer: str
 ) -> Callable[[nn.Module], dict[str, float]]:
     """PSNR of centre crops of the validation pictures: sigma 25, told and estimated; camera noise.
 
@@ -313,7 +333,7 @@ def _validate(
         return result
 
     def restored(model: nn.ModuleDict, noisy: Tensor, plane: Tensor) -> Tensor:
-        return noisy + model["denoiser"](torch.cat([noisy, plane], 1)).float()
+        return noisy + model[restorer](torch.cat([noisy, plane], 1)).float()
 
     return evaluate_soft if soft else evaluate
 
@@ -337,10 +357,12 @@ def train_restoration(
     config : a model of kind "denoiser".
     data : folders and tar packs of clean pictures; 16 of them are kept for validation.
     train : schedule and output folder.
-    mixture : degradations, default `Mixture()`.
+    mixture : degradations, default that of `MIXTURES` for noise, or for a part of an expert.
     init : weights file to start from.
     resume : continue from the folder's checkpoint if there is one.
-    only : train this part alone ("denoiser" or "estimator") and keep the other as it is.
+    only : train this part alone and keep the others as they are. "white" and "sorter", the expert for white
+        noise and what tells where it is to be run, are added to a model in ``init`` that has none, and are
+        trained in no other way.
     loss : "l1" or "psnr", see `RestoreRecipe`.
     elder : weights whose estimator is the `RestoreRecipe`'s ``elder``.
     quantile : of the level of camera noise that the estimator learns, see `RestoreRecipe`.
@@ -359,16 +381,23 @@ def train_restoration(
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     torch.manual_seed(train.seed)
     pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
+    if only in EXPERT or (init and set(EXPERT) & set(load_weights(init).config.parts)):
+        config = with_expert(config)
     model = build_modules(config)
     start_small(model["denoiser"])
     if init:
         load_into(model, init)
+    elif only in EXPERT:
+        raise ConfigError(f"--only {only} adds to a trained model, or goes on from one: give it with --init")
     if only:
         if only not in model:
             raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")
         model.requires_grad_(False)[only].requires_grad_(True)
-    mixture = mixture or Mixture()
-    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile)
+    for part in set(EXPERT) & set(model) - {only}:  # each is trained alone
+        model[part].requires_grad_(False)
+    restorer = "white" if only == "white" else "denoiser"
+    mixture = mixture or MIXTURES[only if only in EXPERT else "noise"]
+    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, restorer=restorer)
     soft = 2 * mixture.blur > mixture.whole
     goal = {"task": "blur" if soft else "noise", "loss": loss}
     if quantile != MEDIAN:
@@ -394,7 +423,7 @@ def train_restoration(
         recipe.loss,
         train,
         export,
-        _validate(validation, train.seed, unit, soft),
+        _validate(validation, train.seed, unit, soft, restorer),
         goal,
     )
     if resume:

@@ -45,6 +45,8 @@ __all__ = [
     "to_tensor",
 ]
 
+SETTLED_SCALE = 0.25  # share of the learning rate for parameters that are settled
+
 
 @dataclass
 class TrainConfig:
@@ -139,23 +141,34 @@ def _keep_freed_memory() -> None:
         libc.mallopt(m_trim_threshold, (1 << 31) - 1)
 
 
-def _optimizers(parameters: dict[str, nn.Parameter], config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """Muon for what are matrices, AdamW for the rest: depthwise kernels, gates, biases."""
+def _optimizers(
+    parameters: dict[str, nn.Parameter], config: TrainConfig, settled: Callable[[str], bool]
+) -> list[torch.optim.Optimizer]:
+    """Muon for what are matrices, AdamW for the rest: depthwise kernels, gates, biases.
+
+    And for what is ``settled``, with a quarter of the rate: Muon moves all directions of a matrix alike, also
+    those that a long training has left for good, and in a hundred steps undid what the others had.
+    """
     # Those of separable gates have two axes, and are none.
     matrices = {
         name: p
         for name, p in parameters.items()
-        if config.optimizer == "muon" and p.ndim in (2, 4) and not name.endswith(("gate", "threshold"))
+        if config.optimizer == "muon"
+        and p.ndim in (2, 4)
+        and not name.endswith(("gate", "threshold"))
+        and not settled(name)
     }
-    rest = [p for name, p in parameters.items() if name not in matrices]
+    rest = [p for name, p in parameters.items() if name not in matrices and not settled(name)]
+    kept = [p for name, p in parameters.items() if settled(name)]
     optimizers: list[torch.optim.Optimizer] = []
     if matrices:
         dtype = torch.bfloat16 if wants_bf16(config) else torch.float32
         optimizers.append(Muon(list(matrices.values()), config.weight_decay, dtype))
-    if rest:
+    groups: list[dict[str, Any]] = [{"params": rest}, {"params": kept, "scale": SETTLED_SCALE}]
+    if groups := [group for group in groups if group["params"]]:
         optimizers.append(
             torch.optim.AdamW(
-                rest, config.lr, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
+                groups, config.lr, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
             )
         )
     return optimizers
@@ -222,6 +235,7 @@ class Trainer:
     evaluate : (module with averaged weights) -> {name: value}, or None.
     goal : what is trained towards, for people to read (the loss, the teacher); a checkpoint of another goal
         is not continued.
+    settled : whether a parameter of this name is one of a long training elsewhere, to be moved with care.
     """
 
     def __init__(
@@ -233,6 +247,7 @@ class Trainer:
         export: Callable[[dict[str, Tensor], dict[str, str]], None],
         evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
         goal: Mapping[str, str] | None = None,
+        settled: Callable[[str], bool] = lambda name: False,
     ) -> None:
         self.config = config
         self.goal = dict(goal or {})
@@ -249,7 +264,7 @@ class Trainer:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.parameters = list(trained.values())
         self.average = [p.detach().clone() for p in self.parameters]
-        self.optimizers = _optimizers(trained, config)
+        self.optimizers = _optimizers(trained, config, settled)
         self.step = 0
         self.seconds = 0.0
         config.out.mkdir(parents=True, exist_ok=True)
