@@ -231,10 +231,10 @@ def memory(model: Any, run: Callable[[], Any]) -> int:
 
 
 def profiled(model: Any, name: str, width: int, height: int, ceiling: float) -> list[dict[str, Any]]:
-    from zenith_ae.measure import stages
+    from zenith_ae.measure import measured_parts, stages
 
     rows = []
-    for part in model.config.parts:
+    for part in measured_parts(model.config):
         found = stages(model.engine, part, height, width)
         whole = sum(stage.ms for stage in found)
         for stage in found:

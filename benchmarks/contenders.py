@@ -24,7 +24,7 @@ from torch import nn
 
 import zenith_ae
 from zenith_ae.errors import ConfigError
-from zenith_ae.measure import part_input
+from zenith_ae.measure import measured_parts, part_input
 from zenith_ae.models.modules import frozen_module
 from zenith_ae.weights import Weights
 
@@ -47,13 +47,13 @@ Inputs = Mapping[str, NDArray[np.float32]]
 
 def modules(weights: Weights) -> dict[str, nn.Module]:
     """The parts of a model as torch modules, in evaluation mode."""
-    return {part: frozen_module(weights, part) for part in weights.config.parts}
+    return {part: frozen_module(weights, part) for part in measured_parts(weights.config)}
 
 
 def part_inputs(weights: Weights, size: int) -> dict[str, NDArray[np.float32]]:
     """What the parts' modules take for a picture of size x size: NCHW, pictures in [0, 1]."""
     inputs = {}
-    for part in weights.config.parts:
+    for part in measured_parts(weights.config):
         x, plane = part_input(weights.config, part, size, size)
         x = x.astype(np.float32) / 255 if x.dtype == np.uint8 else x
         if plane is not None:
@@ -210,7 +210,7 @@ def own_calls(weights: Weights, size: int, threads: int, dtype: str) -> Calls:
     """The parts of a model on the native engine, from a uint8 picture to a uint8 picture."""
     model = pipeline(weights, threads, dtype)
     calls: Calls = {}
-    for part in weights.config.parts:
+    for part in measured_parts(weights.config):
         x, plane = part_input(weights.config, part, size, size)
         if part == "encoder":
             calls[part] = lambda x=x: model.encode(x)

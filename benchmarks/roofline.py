@@ -58,16 +58,24 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from zenith_ae.app.doctor import cpu_name
     from zenith_ae.engine import create
     from zenith_ae.errors import ConfigError
-    from zenith_ae.measure import copy_ceiling, executed_macs, gemm_ceiling, in_turn, part_input
+    from zenith_ae.measure import (
+        copy_ceiling,
+        executed_macs,
+        gemm_ceiling,
+        in_turn,
+        measured_parts,
+        part_input,
+    )
 
     size, threads = options.size, options.threads
     calls, work, ceilings = {}, {}, {}
     for name in MODELS:
         weights = model(name)
-        for part, layers in weights.config.parts.items():
+        for part in measured_parts(weights.config):
+            layers = weights.config.parts[part]
             x, plane = part_input(weights.config, part, size, size)
             channels, pixels = weights.config.in_channels(part), x.shape[1] * x.shape[2]
-            out = "float32" if part in ("encoder", "estimator", "denoiser") else "uint8"
+            out = "uint8" if part == "decoder" else "float32"
             for isa in options.isa or available_isas():
                 for dtype in ("float32", "bf16"):
                     try:

@@ -304,7 +304,9 @@ def test_an_expert_has_nothing_to_begin_from_without_a_trained_model(photos, den
 def test_the_sorter_learns_to_tell_white_noise_from_that_of_files(photos, denoiser, tmp_path) -> None:
     first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 1))
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
-    mixture = Mixture(**silent | {"gaussian": 1.0, "stored": 1.0}, sigma=(0.1, 0.2), quality=(50, 60), subsampled=1)
+    mixture = Mixture(
+        **silent | {"gaussian": 1.0, "stored": 1.0}, sigma=(0.1, 0.2), quality=(50, 60), subsampled=1
+    )
     path = restore.train_restoration(
         denoiser, [str(photos)], steps(tmp_path / "b", 300, batch=16, crop=64, lr=1e-2), mixture,
         init=str(first), only="sorter",

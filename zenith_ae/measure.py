@@ -30,6 +30,7 @@ __all__ = [
     "executed_macs",
     "gemm_ceiling",
     "in_turn",
+    "measured_parts",
     "part_input",
     "stages",
     "working_memory",
@@ -141,6 +142,13 @@ def executed_macs(layers: Layers, in_channels: int, winograd: bool = True) -> li
         macs.append(work)
         before = layer
     return macs
+
+
+def measured_parts(config: ModelConfig) -> list[str]:
+    """The parts of a model that differ in cost: not an expert with the layers of what it stands in for."""
+    return [
+        part for part, layers in config.parts.items() if part != "white" or layers != config.parts["denoiser"]
+    ]
 
 
 def part_input(

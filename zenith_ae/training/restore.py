@@ -168,6 +168,7 @@ class RestoreRecipe:
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
     WHITE: ClassVar[tuple[str, ...]] = ("gaussian", "poisson_gaussian")
+    MISTAKEN_FOR_WHITE: ClassVar[float] = 3.0  # what it counts: the other network knows white noise too
     LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -224,7 +225,8 @@ class RestoreRecipe:
         if "sorter" in model and next(model["sorter"].parameters()).requires_grad:
             odds = model["sorter"](degraded).float().mean(dim=(1, 2, 3))
             sorts = torch.from_numpy(batch[7]).to(device)
-            sorting = F.binary_cross_entropy_with_logits(odds, sorts)
+            counts = torch.where(sorts > 0, 1.0, self.MISTAKEN_FOR_WHITE)
+            sorting = F.binary_cross_entropy_with_logits(odds, sorts, counts)
             loss = loss + sorting
             logs |= {
                 "sorting": float(sorting.detach()),
