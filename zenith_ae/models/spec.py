@@ -575,7 +575,7 @@ class ModelConfig:
 
     def takes_plane(self, part: str) -> bool:
         """Whether a part wants the noise of every pixel beside the picture."""
-        return self.in_channels(part) == 4 and part != "decoder"
+        return self.IN_CHANNELS.get(part) == 4
 
     @cached_property
     def factor(self) -> int:
