@@ -639,6 +639,20 @@ def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
     before, after = (load_weights(p).tensors for p in (begun, path))
     for name in before:
         assert np.array_equal(before[name], after[name]) == name.startswith("encoder."), name
+    with pytest.raises(ConfigError, match="those that it shared with grown would be reset"):
+        graft.train_graft(
+            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "c", 1, crop=48), "decoder",
+            init=str(path),
+        )  # fmt: skip
+    again = graft.train_graft(
+        hybrid,
+        str(grown_teacher),
+        [str(photos)],
+        steps(tmp_path / "d", 1, crop=48),
+        "encoder",
+        init=str(path),
+    )
+    assert load_weights(again).metadata["decoder_layers"] == "fitted"
     with pytest.raises(ConfigError, match="--all-layers is for --part decoder"):
         graft.train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "c", 1, crop=48), "encoder",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -378,10 +378,14 @@ def train_student(
     evaluate: Callable[[nn.Module], dict[str, float]],
     resume: bool,
     settled: Callable[[str], bool] = lambda name: False,
+    notes: Mapping[str, str] | None = None,
 ) -> Path:
-    """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file, which names the teacher."""
+    """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file, which names the teacher.
+
+    ``notes`` go into the file's metadata; ``settled`` is that of `Trainer`.
+    """
     path = train.out / f"{config.name}.safetensors"
-    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space}
+    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space, **(notes or {})}
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata | origin)

@@ -59,6 +59,7 @@ BORDER = 2  # pixels at a picture's border, whose errors count so many times (in
 BORDER_WEIGHT = 8.0  # few crops show them, and a dark dot in a white corner is what people see
 CORNERS = 0.25  # share of crops at a corner of their picture; by chance fewer than a tenth would be there
 WHOLE_WEIGHT = 4.0  # pictures of a crop's size, which show all borders at once, come so many times as often
+FITTED = ("decoder_layers", "fitted")  # in the metadata of weights whose decoder shares no layers any more
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -372,8 +373,9 @@ def train_graft(
         If the teacher lacks a part that is needed, or has another number of latent channels.
     ConfigError
         If the part is no hybrid of the teacher's, crops are too small, an encoder is given what judges a
-        decoder's pictures, or a decoder has no ``init`` or, for the perceptual error, neither one with its
-        encoder nor an ``eye`` with a hybrid's, or an ``eye`` without that error.
+        decoder's pictures or all layers to train, a decoder whose layers have all learned is to be trained in
+        some of them, or a decoder has no ``init`` or, for the perceptual error, neither one with its encoder
+        nor an ``eye`` with a hybrid's, or an ``eye`` without that error.
     ImageError
         If no picture is as large as a crop.
     """
@@ -390,11 +392,18 @@ def train_graft(
             raise ConfigError(
                 f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
             )
+    begun = load_weights(init) if init else None
+    fitted = all_layers or (begun is not None and begun.metadata.get(FITTED[0]) == FITTED[1])
+    if fitted and part == "decoder" and not all_layers:
+        raise ConfigError(
+            f"{init}: all layers of its decoder have learned, and without --all-layers those that it shared "
+            f"with {weights.config.name} would be reset"
+        )
     start = None  # what a decoder begins with, and its encoder
     if part == "decoder":
-        if not init:
+        if begun is None:
             raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
-        start = load_weights(init)
+        start = begun
         if start.config.parts.get("encoder") != config.parts["encoder"]:
             raise ConfigError(
                 f"{init}: has no encoder of a {config.name}, after which its decoder is trained: give the "
@@ -458,8 +467,9 @@ def train_graft(
     wanted = [z[place[id(p)]] for p in validation.images]
     evaluate = _validate(validation, wanted, part, reader, perceptual)
     return train_student(
-        config, weights, model, recipe, train, evaluate, resume, lambda name: name.startswith(shared)
-    )
+        config, weights, model, recipe, train, evaluate, resume, lambda name: name.startswith(shared),
+        dict([FITTED] if fitted else []),
+    )  # fmt: skip
 
 
 def _eyes(teacher: ModelConfig, start: Weights, eye: str | None) -> tuple[Weights, Seam]:
