@@ -91,7 +91,7 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
         # An expert is run in place of another part.
         cost = " + ".join(f"{value:.2f}" for part, value in row["gmacs_512"].items() if part != "white")
         click.echo(
-            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>15} GMAC  "
+            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>20} GMAC  "
             f"{row.get('use') or row['description']}"
         )
 

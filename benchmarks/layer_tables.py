@@ -59,6 +59,8 @@ def tables() -> str:
         )
         for part in config.parts:
             lines += [f"**{part}**\n", *table(config, part)]
+    lines += ["## Sorter of an expert\n", "Of the denoisers that ship, beside the layers above.\n"]
+    lines += ["**sorter**\n", *table(zoo.with_expert(zoo.build("zenith-denoise")), "sorter")]
     return "\n".join(lines)
 
 

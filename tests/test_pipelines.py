@@ -77,31 +77,56 @@ def test_a_latent_file_is_decoded_to_its_size(ae):
     assert ae.decode(file, size=(24, 16)).shape == (1, 24, 16, 3)
 
 
+def adding(plane: float, pixel: float, r: int) -> np.ndarray:
+    """A matrix after `PixelUnshuffle(r)` that makes shares of the noise's plane and of the picture."""
+    weight = np.zeros((3 * r * r, 4 * r * r), np.float32)
+    k = np.arange(3 * r * r)
+    weight[k, k] = pixel
+    weight[k, 3 * r * r + k % (r * r)] = plane
+    return weight
+
+
 @pytest.fixture(scope="module")
-def expert(tmp_path_factory):
-    """A model that adds 10 to pictures, or takes 10 away from those that are brighter than 96."""
-    shuffles = (spec.PixelUnshuffle(2), spec.Linear(16, 12), spec.PixelShuffle(2))
-    sorter = (spec.PixelUnshuffle(8), spec.Linear(192, 1))
-    config = spec.ModelConfig(
-        "expert", "denoiser", {"denoiser": shuffles, "white": shuffles, "sorter": sorter}
-    )
-    tensors = {f"{part}.1.weight": np.zeros((12, 16), np.float32) for part in ("denoiser", "white")}
-    tensors |= {"denoiser.1.bias": np.full(12, 10 / 255, np.float32)}
-    tensors |= {"white.1.bias": np.full(12, -10 / 255, np.float32)}
+def expert():
+    """Adds the noise level, but takes it away from pictures that are brighter than 96; and adds a tenth."""
+    parts = {
+        "denoiser": (spec.PixelUnshuffle(2), spec.Linear(16, 12), spec.PixelShuffle(2)),
+        "white": (spec.PixelUnshuffle(4), spec.Linear(64, 48), spec.PixelShuffle(4)),
+        "sorter": (spec.PixelUnshuffle(8), spec.Linear(192, 1)),
+    }
+    tensors = {"denoiser.1.weight": adding(1, 0.1, 2), "denoiser.1.bias": np.zeros(12, np.float32)}
+    tensors |= {"white.1.weight": adding(-1, 0.1, 4), "white.1.bias": np.zeros(48, np.float32)}
     tensors |= {"sorter.1.weight": np.full((1, 192), 1 / 192, np.float32)}
     tensors |= {"sorter.1.bias": np.full(1, -96 / 255, np.float32)}
-    return Denoiser(Weights(config, tensors), threads=2)
+    return Denoiser(
+        Weights(spec.ModelConfig("expert", "denoiser", parts), tensors), threads=2, dtype="float32"
+    )
 
 
 @pytest.mark.parametrize("passes", pipelines.PASSES)
-def test_each_picture_of_a_batch_goes_through_the_part_for_its_noise(expert, passes):
-    levels = np.array([50, 150, 90, 200], np.uint8)
-    batch = np.broadcast_to(levels[:, None, None, None], (4, 19, 13, 3)).copy()
-    assert expert.experts(batch) == ["denoiser", "white", "denoiser", "white"]
-    clean = expert(batch, sigma=20, passes=passes)
-    assert np.array_equal(clean[:, 5, 5, 0], [60, 140, 100, 190])
-    for picture, result in zip(batch, clean, strict=True):
-        assert np.array_equal(expert(picture, sigma=20, passes=passes), result)
+@pytest.mark.parametrize("at_once", [1, 300, 2**22])
+def test_each_picture_of_a_batch_goes_through_the_part_for_its_noise(expert, passes, at_once, monkeypatch):
+    monkeypatch.setattr(pipelines, "_PIXELS_AT_ONCE", at_once)
+    levels, sigmas = np.array([50, 150, 90, 200, 60], np.uint8), np.array([10, 20, 0, 30, 5])
+    batch = np.broadcast_to(levels[:, None, None, None], (5, 19, 13, 3)).copy()
+    assert expert.experts(batch) == ["denoiser", "white", "denoiser", "white", "denoiser"]
+    clean = expert(batch, sigma=sigmas, passes=passes)
+    assert np.array_equal(clean[:, 5, 5, 0], [65, 145, 99, 190, 71])
+    for picture, sigma, result in zip(batch, sigmas, clean, strict=True):
+        assert np.array_equal(expert(picture, sigma=float(sigma), passes=passes), result)
+
+
+def test_a_picture_is_continued_to_whole_cells_of_either_network(expert, monkeypatch):
+    seen = []
+    run = expert.engine.run
+
+    def spy(part, x, **options):
+        seen.append((part, *x.shape[1:3]))
+        return run(part, x, **options)
+
+    monkeypatch.setattr(expert.engine, "run", spy)
+    expert(np.full((10, 6, 3), 50, np.uint8), sigma=5)
+    assert seen == [("sorter", 16, 8), ("denoiser", 12, 8)]
 
 
 def test_the_part_for_a_pictures_noise_is_chosen_for_the_whole_of_it(expert):
@@ -109,11 +134,17 @@ def test_the_part_for_a_pictures_noise_is_chosen_for_the_whole_of_it(expert):
     picture[:, 16:, :3] = 180  # so 145 in the mean
     for tile in (0, 16, "auto"):
         clean = expert(picture, sigma=20, tile=tile)
-        assert (clean[:, :16, 0] == 30).all() and (clean[:, 16:, 0] == 170).all()
+        assert (clean[:, :16, 0] == 24).all() and (clean[:, 16:, 0] == 178).all()
         assert np.array_equal(clean[..., 3], picture[..., 3])
-    assert np.array_equal(expert(picture, sigma=0), picture)  # nothing to take away
-    grey = np.array(Image.new("L", (20, 30), 180))
-    assert (expert(grey, sigma=20) == 170).all()
+    grey = Image.new("L", (20, 30), 180)
+    assert expert.experts(grey) == ["white"]
+    assert (np.asarray(expert(grey, sigma=20)) == 178).all()
+    ink = np.zeros((2, 24, 24, 4), np.uint8)  # CMYK: inverted, so it is bright where there is little ink
+    ink[0] = 220
+    assert expert._experts(ink, "CMYK", 0) == ["denoiser", "white"]
+    restored = expert.clean(ink, "CMYK", 20)
+    assert (restored[0] == 220 - 20 - 4).all()  # 35 of light, and 20 and 3.5 more
+    assert (restored[1] == 0).all()  # 255 of light, and 5.5 more
 
 
 def test_an_expert_comes_with_what_tells_where_to_use_it(expert):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -285,9 +286,13 @@ def test_an_expert_for_white_noise_is_added_to_a_trained_model(photos, denoiser,
     picture = torch.rand(1, 4, 32, 32, generator=torch.Generator().manual_seed(0))
     moved = frozen_module(after, "white")(picture) - frozen_module(after, "denoiser")(picture)
     assert 0 < float(moved.abs().mean()) < 0.3
+    model = zenith_ae.load(second)  # a sorter that has not learned chooses no expert
+    assert model.experts(np.random.default_rng(0).random((9, 32, 32, 3), np.float32)) == ["denoiser"] * 9
     third = restore.train_restoration(
-        denoiser, data, steps(tmp_path / "c", 2), init=str(second), only="sorter"
+        denoiser, data, steps(tmp_path / "c", 2, evaluate_minutes=0), init=str(second), only="sorter"
     )
+    assert 0 <= log(tmp_path / "c", "white_right")[-1] <= 1 and not log(tmp_path / "c", "psnr")
+    assert log(tmp_path / "b", "psnr") and not log(tmp_path / "b", "camera_gain")
     last = restore.train_restoration(denoiser, data, steps(tmp_path / "d", 2), init=str(third))
     for path, begun, trained in ((third, second, ("sorter",)), (last, third, ("denoiser", "estimator"))):
         start, end = load_weights(begun).tensors, load_weights(path).tensors
@@ -295,10 +300,44 @@ def test_an_expert_for_white_noise_is_added_to_a_trained_model(photos, denoiser,
             assert np.array_equal(start[name], end[name]) != name.startswith(trained), name
 
 
-def test_an_expert_has_nothing_to_begin_from_without_a_trained_model(photos, denoiser, tmp_path) -> None:
-    for part in ("white", "sorter"):
-        with pytest.raises(ConfigError, match=f"--only {part} adds to a trained model"):
-            restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 1), only=part)
+def test_an_expert_has_nothing_to_begin_from_without_a_trained_denoiser(photos, denoiser, tmp_path) -> None:
+    blur = degradations.MIXTURES["blur"]
+    soft = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "s", 1), blur)
+    for part, init in (("white", None), ("sorter", None), ("white", str(soft))):
+        with pytest.raises(ConfigError, match=f"--only {part} adds to a denoiser that is trained"):
+            restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 1), only=part, init=init)
+
+
+def test_an_expert_of_other_layers_or_for_another_task_is_left_out(
+    photos, denoiser, tmp_path, capsys
+) -> None:
+    data = [str(photos)]
+    first = restore.train_restoration(denoiser, data, steps(tmp_path / "a", 1))
+    whole = str(
+        restore.train_restoration(denoiser, data, steps(tmp_path / "b", 1), init=str(first), only="white")
+    )
+    layers = denoiser.parts["denoiser"]
+    deeper = replace(denoiser, parts={**denoiser.parts, "denoiser": (*layers[:3], *layers[2:])})
+    capsys.readouterr()
+    blur = degradations.MIXTURES["blur"]
+    for name, config, mixture, kept in (("c", deeper, None, False), ("d", denoiser, blur, False),
+                                        ("e", denoiser, None, True)):  # fmt: skip
+        path = restore.train_restoration(config, data, steps(tmp_path / name, 1), mixture, init=whole)
+        assert ("white" in load_weights(path).config.parts) == kept
+        assert ("its expert for white noise is not taken" in capsys.readouterr().err) != kept
+
+
+def test_the_expert_does_not_go_on_from_a_checkpoint_of_the_denoiser(photos, denoiser, tmp_path) -> None:
+    data = [str(photos)]
+    first = restore.train_restoration(denoiser, data, steps(tmp_path / "a", 1))
+    whole = str(
+        restore.train_restoration(denoiser, data, steps(tmp_path / "b", 1), init=str(first), only="white")
+    )
+    for part, other in (("denoiser", "white"), ("white", "denoiser")):
+        out = tmp_path / part
+        restore.train_restoration(denoiser, data, steps(out, 1), init=whole, only=part)
+        with pytest.raises(ConfigError, match="its only is"):
+            restore.train_restoration(denoiser, data, steps(out, 1), init=whole, only=other)
 
 
 def test_the_sorter_learns_to_tell_white_noise_from_that_of_files(photos, denoiser, tmp_path) -> None:
@@ -622,7 +661,7 @@ def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
 
 
 def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
-    photos, grown_teacher, hybrid, fresh, tmp_path
+    photos, grown_teacher, hybrid, fresh, tmp_path, monkeypatch
 ) -> None:
     begun = graft.train_graft(
         hybrid,
@@ -632,10 +671,25 @@ def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
         "decoder",
         init=str(fresh),
     )
-    path = graft.train_graft(
-        hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "b", 20, crop=48), "decoder",
-        init=str(begun), all_layers=True,
-    )  # fmt: skip
+
+    def run(name: str, length: int, init: Path, **options: float) -> Path:
+        return graft.train_graft(
+            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / name, length, crop=48), "decoder",
+            init=str(init), all_layers=True, **options,
+        )  # fmt: skip
+
+    with pytest.raises(ConfigError, match="has not learned beside the layers of grown yet"):
+        run("z", 1, fresh)
+    path = run("b", 20, begun)
+    groups: list[set[str]] = []
+    monkeypatch.setattr(
+        trainer,
+        "_optimizers",
+        lambda named, _, settled: groups.append({n for n in named if settled(n)}) or [],
+    )
+    run("y", 1, begun)
+    assert groups == [{"decoder.0.weight", "decoder.0.bias", "decoder.2.weight", "decoder.2.bias"}]
+    monkeypatch.undo()
     before, after = (load_weights(p).tensors for p in (begun, path))
     for name in before:
         assert np.array_equal(before[name], after[name]) == name.startswith("encoder."), name
@@ -664,11 +718,13 @@ def test_batches_of_whole_pictures_are_of_one_size_and_about_as_large(photos, tm
     pool = ImagePool([photos])
     sizes = [(10, 12)] * 15 + [(4, 4)] * 5
     pool.images[15:] = [picture[:32, :32] for picture in pool.images[15:]]
+    pool.images.append(np.zeros((800, 800, 3), np.uint8))  # far more than a batch: never drawn
+    sizes.append((100, 100))
     features = _Features(sizes)
     recipe = graft.GraftRecipe(
         pool,
         features,
-        list(range(20)),
+        list(range(21)),
         Seam("decoder", 0, 8, 0),
         steps(tmp_path, 1, batch=12),  # type: ignore[arg-type]
     )
@@ -678,12 +734,15 @@ def test_batches_of_whole_pictures_are_of_one_size_and_about_as_large(photos, tm
         shape = pictures.shape[1:3]
         seen.add(len(pictures) * (shape == (32, 32)))
         assert shape in ((80, 96), (32, 32))
-        assert len(pictures) == {80: round(12 * 1024 / 7680), 32: 12}[shape[0]]
+        assert len(pictures) == {80: round(12 * 1024 / 7680), 32: 5}[shape[0]]
+        assert len(np.unique(answers[:, 0, 0, 0])) == len(pictures)  # none twice
         assert answers.shape == pictures.shape and latents.shape[1:3] == tuple(n // 8 for n in shape)
         for picture, answer in zip(pictures, answers, strict=True):
             assert np.array_equal(picture, pool.images[answer[0, 0, 0]])
         assert counts.min() == 1 and counts[:, 0, 0].min() == graft.BORDER_WEIGHT**2
-    assert seen == {0, 12}
+    assert seen == {0, 5}
+    with pytest.raises(ConfigError, match="all pictures have more than 2 times the pixels of 1 crops"):
+        graft.GraftRecipe(pool, features, [20], Seam("decoder", 0, 8, 0), steps(tmp_path, 1, batch=1))  # type: ignore[arg-type]
 
 
 class _Features:

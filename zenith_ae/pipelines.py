@@ -410,14 +410,21 @@ class Denoiser(_Pipeline):
         cells["denoiser"] = lcm(cells["denoiser"], cells.get("white", 1))  # either may be run
         return cells
 
-    def experts(self, rgb: NDArray, tile: Tile = "auto") -> list[str]:
-        """Which part of the model each picture (N, H, W, 3) goes through: "denoiser" or "white".
+    def experts(self, image: Any, tile: Tile = "auto") -> list[str]:
+        """Which of its networks the model runs on a picture, or on each of a batch; arguments as for a call.
 
-        The latter is for noise that is independent from pixel to pixel, where the model has one; all
-        other noise, and pictures with so little that it cannot be told, are for the former.
+        Returns
+        -------
+        "white" for a picture whose noise is independent from pixel to pixel, where the model has an expert
+        for such, and "denoiser" for all others, one a picture.
         """
+        batch = as_batch(image)
+        return self._experts(batch.pixels, batch.layout, tile)
+
+    def _experts(self, pixels: NDArray, layout: str, tile: Tile) -> list[str]:
         if "sorter" not in self.config.parts:
-            return ["denoiser"] * len(rgb)
+            return ["denoiser"] * len(pixels)
+        rgb = to_rgb(pixels, layout)
         odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile)
         return ["white" if picture.mean() > 0 else "denoiser" for picture in odds]
 
@@ -485,11 +492,11 @@ class Denoiser(_Pipeline):
         cleaned = out
         if len(todo) < len(pixels):
             pixels, cleaned, levels = pixels[todo], out[todo], levels[todo]
-        experts = self.experts(to_rgb(pixels, layout), tile)
         n, height, width = pixels.shape[:3]
         step = max(1, _PIXELS_AT_ONCE // (height * width))
         for first in range(0, n, step):
             part = slice(first, first + step)
+            experts = self._experts(pixels[part], layout, tile)
             for channels, inverted in colour_groups(layout):
                 colour = pixels[part, ..., channels]
                 if inverted:
@@ -498,7 +505,7 @@ class Denoiser(_Pipeline):
                 plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
                 rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
                 bound = levels[part] if bounded else None
-                residual = self._residual(rgb, plane, experts[part], bound, height, width, tile, passes)
+                residual = self._residual(rgb, plane, experts, bound, height, width, tile, passes)
                 del rgb, plane  # for a large picture these are hundreds of megabytes
                 for change, picture in zip(residual, colour, strict=True):
                     if _is_grey(picture):

@@ -636,8 +636,8 @@ class Mixture:
 
 
 #: For each task the mixture of its training: noise of all kinds; white noise, for an expert, with some shot
-#: noise lest one be mistaken for the other; all kinds about as often, for what tells them apart; softness,
-#: with a little noise, and pictures that are sharp, which must stay as they are.
+#: noise lest one be mistaken for the other; white noise and all other about as often, for what tells them
+#: apart; softness, with a little noise, and pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
     "white": Mixture(

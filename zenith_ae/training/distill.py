@@ -35,6 +35,7 @@ from .trainer import TrainConfig, Trainer, first_process_first, mean_where, psnr
 
 __all__ = [
     "FACTOR",
+    "FITTED",
     "DistillRecipe",
     "check_teacher",
     "crispness",
@@ -51,6 +52,7 @@ __all__ = [
     "train_student",
 ]
 
+FITTED = ("decoder_layers", "fitted")  # in the metadata of hybrids whose decoder shares no layers any more
 FACTOR = 8  # pixels per latent of the whole TAESD family
 
 
@@ -366,7 +368,8 @@ def train_distillation(
         latent_weight, teacher_weight, detail_weight, imitation_weight, taught=taught,
     )  # fmt: skip
     evaluate = _validate(validation, [of[id(p)] for p in validation.images], decoder)
-    return train_student(config, weights, model, recipe, train, evaluate, resume)
+    notes = dict([FITTED]) if init and FITTED in load_weights(init).metadata.items() else {}
+    return train_student(config, weights, model, recipe, train, evaluate, resume, notes=notes)
 
 
 def train_student(

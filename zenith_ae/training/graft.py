@@ -36,6 +36,7 @@ from .critic import Critic
 from .data import ImagePool, load_pool
 from .distill import (
     FACTOR,
+    FITTED,
     check_teacher,
     crispness,
     finer,
@@ -59,7 +60,7 @@ BORDER = 2  # pixels at a picture's border, whose errors count so many times (in
 BORDER_WEIGHT = 8.0  # few crops show them, and a dark dot in a white corner is what people see
 CORNERS = 0.25  # share of crops at a corner of their picture; by chance fewer than a tenth would be there
 WHOLE_WEIGHT = 4.0  # pictures of a crop's size, which show all borders at once, come so many times as often
-FITTED = ("decoder_layers", "fitted")  # in the metadata of weights whose decoder shares no layers any more
+LARGEST = 2  # times a batch's pixels, beyond which a whole picture is not used
 NOISE = 0.1  # largest spread of the noise on latents, which half of the decoder's pictures have
 
 
@@ -212,6 +213,14 @@ class GraftRecipe:
         areas = np.array([h * w * (min(h, w) >= side) for h, w in self._sizes], np.float64)
         if not areas.any():
             raise no_crops(self.config.crop)
+        if not self.seam.shared:
+            most = LARGEST * self.config.batch * side**2
+            areas[areas > most] = 0
+            if not areas.any():
+                raise ConfigError(
+                    f"all pictures have more than {LARGEST} times the pixels of {self.config.batch} crops: "
+                    "use smaller ones or a larger --batch"
+                )
         areas[[h == w == side for h, w in self._sizes]] *= WHOLE_WEIGHT
         self._share = areas / areas.sum()
         if self.seam.part == "encoder":
@@ -232,7 +241,8 @@ class GraftRecipe:
             height, width = size = self._sizes[chosen[0]]
             alike = np.array([other == size for other in self._sizes]) * self._share
             count = max(1, round(self.config.batch * side**2 / (height * width)))
-            chosen = rng.choice(len(alike), count, p=alike / alike.sum())
+            count = min(count, np.count_nonzero(alike))
+            chosen = rng.choice(len(alike), count, replace=False, p=alike / alike.sum())
         counts = np.zeros((len(chosen), height * fine, width * fine, 1), np.float32)
         batch: list[tuple[np.ndarray, ...]] = []
         for mask, n in zip(counts, chosen, strict=True):
@@ -393,12 +403,20 @@ def train_graft(
                 f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
             )
     begun = load_weights(init) if init else None
-    fitted = all_layers or (begun is not None and begun.metadata.get(FITTED[0]) == FITTED[1])
+    fitted = begun is not None and FITTED in begun.metadata.items()
     if fitted and part == "decoder" and not all_layers:
         raise ConfigError(
             f"{init}: all layers of its decoder have learned, and without --all-layers those that it shared "
             f"with {weights.config.name} would be reset"
         )
+    if all_layers and begun is not None and not fitted:
+        names = (name for name in weights.config.params() if name.startswith(shared))
+        if not all(np.array_equal(weights.tensors[name], begun.tensors.get(name, 0)) for name in names):
+            raise ConfigError(
+                f"{init}: its decoder has not learned beside the layers of {weights.config.name} yet: "
+                "train it without --all-layers first"
+            )
+    fitted |= all_layers
     start = None  # what a decoder begins with, and its encoder
     if part == "decoder":
         if begun is None:

@@ -24,7 +24,7 @@ from ..models.zoo import with_expert
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
 from ..weights import load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
-from .degradations import MIXTURES, Mixture, blur, flat_area, is_drawn
+from .degradations import MIXTURES, Mixture, blur, flat_area, gaussian, is_drawn
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
@@ -147,8 +147,8 @@ class RestoreRecipe:
     range open, the estimate is this quantile of it (by the pinball loss, Koenker and Bassett 1978). An
     elder has the median, `MEDIAN`: where another is asked for, the noise of cameras is learned anew too.
 
-    Of a model with an expert ``restorer`` is which of the two networks is trained. Its sorter, where it is
-    trained, learns to tell white noise (`WHITE`) of any crop from all else, by one number for the crop.
+    ``part`` is "denoiser", "white" for the expert of a model, which learns as a denoiser does, or "sorter",
+    which learns to tell a crop with white noise (`WHITE`) from all others, by one number.
     """
 
     mixture: Mixture
@@ -163,7 +163,7 @@ class RestoreRecipe:
     framed: float = 0.15  # share of the photographs with plain parts, `flat_area`
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     quantile: float = MEDIAN
-    restorer: str = "denoiser"
+    part: str = "denoiser"
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
@@ -201,6 +201,8 @@ class RestoreRecipe:
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
         device = self.config.device
+        if self.part == "sorter":
+            return self._sorting(model["sorter"], batch)
         degraded, target = to_tensor(batch[0], device), to_tensor(batch[1], device)
         sigma = torch.from_numpy(batch[2]).to(device)[:, None]
         logs: dict[str, float] = {}
@@ -222,19 +224,9 @@ class RestoreRecipe:
             if progress > 0.2:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
                 plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
-        if "sorter" in model and next(model["sorter"].parameters()).requires_grad:
-            odds = model["sorter"](degraded).float().mean(dim=(1, 2, 3))
-            sorts = torch.from_numpy(batch[7]).to(device)
-            counts = torch.where(sorts > 0, 1.0, self.MISTAKEN_FOR_WHITE)
-            sorting = F.binary_cross_entropy_with_logits(odds, sorts, counts)
-            loss = loss + sorting
-            logs |= {
-                "sorting": float(sorting.detach()),
-                "sorted": float(((odds > 0) == (sorts > 0)).float().mean()),
-            }
-        if not next(model[self.restorer].parameters()).requires_grad:
+        if not next(model[self.part].parameters()).requires_grad:
             return loss, logs
-        residual = model[self.restorer](
+        residual = model[self.part](
             torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
         )
         error = degraded + residual.float() - target
@@ -243,6 +235,13 @@ class RestoreRecipe:
         if self.loss_kind == "psnr":
             restoration = log_error(error)
         return loss + restoration, logs
+
+    def _sorting(self, sorter: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
+        odds = sorter(to_tensor(batch[0], self.config.device)).float().mean(dim=(1, 2, 3))
+        white = torch.from_numpy(batch[7]).to(odds.device)
+        counts = torch.where(white > 0, 1.0, self.MISTAKEN_FOR_WHITE)
+        loss = F.binary_cross_entropy_with_logits(odds, white, counts)
+        return loss, {"sorted": float(((odds > 0) == (white > 0)).float().mean())}
 
 
 def log_error(error: Tensor) -> Tensor:
@@ -276,11 +275,13 @@ def _centre(picture: np.ndarray, size: int, unit: int) -> np.ndarray:
 
 
 def _validate(
-    validation: ImagePool, seed: int, unit: int, soft: bool, restorer: str
+    validation: ImagePool, seed: int, unit: int, soft: bool, part: str
 ) -> Callable[[nn.Module], dict[str, float]]:
     """PSNR of centre crops of the validation pictures: sigma 25, told and estimated; camera noise.
 
-    With ``soft`` instead: blurred by a 3x3 box, and left sharp; both at the estimated level.
+    With ``soft`` instead: blurred by a 3x3 box, and left sharp; both at the estimated level. Of an expert
+    no camera noise, and of a sorter the shares of pictures with noise of sigma 25, and of such with camera
+    noise, of which it says right whether they are the expert's.
     """
     others = dict.fromkeys(Mixture.KINDS, 0.0)
     camera = Mixture(**(others | {"camera": 1.0}), clean=0.0)  # type: ignore[arg-type]
@@ -304,6 +305,20 @@ def _validate(
             scores["psnr_sharp"].append(out[1])
         return {name: float(np.mean(values)) for name, values in scores.items()}
 
+    def evaluate_sorter(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, nn.ModuleDict)
+        device = next(model.parameters()).device
+        right: list[tuple[bool, bool]] = []
+        for i, picture in enumerate(validation.images):
+            centre, rng = _centre(picture, 256, unit)[None], np.random.default_rng((seed, i))
+            noisy = gaussian(centre.astype(np.float32) / 255, rng, SIGMA_UNIT)[0]
+            white, other = (
+                float(model["sorter"](to_tensor(x, device)).float().mean()) > 0
+                for x in (noisy, camera.sample(centre, rng)[0])
+            )
+            right.append((white, not other))
+        return dict(zip(("white_right", "camera_right"), np.mean(right, axis=0).tolist(), strict=True))
+
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
         device = next(model.parameters()).device
@@ -321,7 +336,7 @@ def _validate(
                 planes.append((blind, upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])))
             for scores, plane in planes:
                 scores.append(psnr(restored(model, noisy, plane), target))
-            if "estimator" in model:
+            if "estimator" in model and part == "denoiser":
                 for k in range(4):  # the kinds of noise differ more than the pictures do
                     noisy, target = (
                         to_tensor(x, device)
@@ -331,13 +346,15 @@ def _validate(
                     gain.append(psnr(restored(model, noisy, plane), target) - psnr(noisy, target))
         result = {"psnr": float(np.mean(told))}
         if blind:
-            result |= {"psnr_auto": float(np.mean(blind)), "camera_gain": float(np.mean(gain))}
+            result["psnr_auto"] = float(np.mean(blind))
+        if gain:
+            result["camera_gain"] = float(np.mean(gain))
         return result
 
     def restored(model: nn.ModuleDict, noisy: Tensor, plane: Tensor) -> Tensor:
-        return noisy + model[restorer](torch.cat([noisy, plane], 1)).float()
+        return noisy + model[part](torch.cat([noisy, plane], 1)).float()
 
-    return evaluate_soft if soft else evaluate
+    return evaluate_soft if soft else evaluate_sorter if part == "sorter" else evaluate
 
 
 def train_restoration(
@@ -364,7 +381,8 @@ def train_restoration(
     resume : continue from the folder's checkpoint if there is one.
     only : train this part alone and keep the others as they are. "white" and "sorter", the expert for white
         noise and what tells where it is to be run, are added to a model in ``init`` that has none, and are
-        trained in no other way.
+        trained in no other way. Other trainings from weights that have them leave them as they are, or
+        leave them out, with a word, where the model is of other layers or for blur.
     loss : "l1" or "psnr", see `RestoreRecipe`.
     elder : weights whose estimator is the `RestoreRecipe`'s ``elder``.
     quantile : of the level of camera noise that the estimator learns, see `RestoreRecipe`.
@@ -381,27 +399,43 @@ def train_restoration(
     unit = lcm(*(multiple(layers) for layers in config.parts.values()))
     if train.crop % unit:
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
+    part = only if only in EXPERT else "denoiser"
+    mixture = mixture or MIXTURES[part if only in EXPERT else "noise"]
+    soft = 2 * mixture.blur > mixture.whole
+    goal = {"task": "blur" if soft else "noise", "loss": loss}
+    begun = load_weights(init) if init else None
+    if only in EXPERT:
+        goal["only"] = (
+            part  # the expert is as large as the denoiser: nothing else tells their checkpoints apart
+        )
+        if begun is None or begun.metadata.get("task") == "blur":
+            raise ConfigError(
+                f"--only {only} adds to a denoiser that is trained: give its weights with --init"
+            )
+        config = with_expert(config)
+    elif begun is not None and "sorter" in begun.config.parts:
+        if not soft and begun.config.parts["denoiser"] == config.parts["denoiser"]:
+            config = with_expert(config)
+        else:
+            print(
+                f"{init}: its expert for white noise is not taken: it is another network's", file=sys.stderr
+            )
     torch.manual_seed(train.seed)
     pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
-    if only in EXPERT or (init and set(EXPERT) & set(load_weights(init).config.parts)):
-        config = with_expert(config)
     model = build_modules(config)
     start_small(model["denoiser"])
+    if "sorter" in model:  # until it has learned, nothing is for the expert
+        for p in list(model["sorter"].parameters())[-2:]:
+            nn.init.zeros_(p)
     if init:
         load_into(model, init)
-    elif only in EXPERT:
-        raise ConfigError(f"--only {only} adds to a trained model, or goes on from one: give it with --init")
     if only:
         if only not in model:
             raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")
         model.requires_grad_(False)[only].requires_grad_(True)
-    for part in set(EXPERT) & set(model) - {only}:  # each is trained alone
-        model[part].requires_grad_(False)
-    restorer = "white" if only == "white" else "denoiser"
-    mixture = mixture or MIXTURES[only if only in EXPERT else "noise"]
-    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, restorer=restorer)
-    soft = 2 * mixture.blur > mixture.whole
-    goal = {"task": "blur" if soft else "noise", "loss": loss}
+    for other in set(EXPERT) & set(model) - {only}:  # each is trained alone
+        model[other].requires_grad_(False)
+    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=part)
     if quantile != MEDIAN:
         if "estimator" not in model:
             raise ConfigError(f"{config.name} has no estimator, which --quantile is about")
@@ -425,7 +459,7 @@ def train_restoration(
         recipe.loss,
         train,
         export,
-        _validate(validation, train.seed, unit, soft, restorer),
+        _validate(validation, train.seed, unit, soft, part),
         goal,
     )
     if resume:
