@@ -615,7 +615,7 @@ def test_passes_are_the_mean_over_orientations_of_the_picture():
 def test_passes_of_batches_with_alpha_and_maps_in_tiles(layout, dtype, monkeypatch):
     dn = zenith_ae.load("zenith-denoise", threads=1, dtype="float32")
     batch = noise((2, 37, 52, len(layout)), dtype)
-    chosen = dn._experts(batch, layout, "auto")  # once for all passes; turned, this noise may look another kind
+    chosen = dn._experts(batch, layout, "auto")  # once for all passes: turned, this may look like other noise
     monkeypatch.setattr(dn, "_experts", lambda *_: chosen)
     levels = np.random.default_rng(1).uniform(5, 40, (2, 37, 52))
     result = dn.clean(batch, layout, levels, passes=4, tile=32)
