@@ -232,7 +232,7 @@ def denoise(
 
     path = train_restoration(
         zoo.build(model, name=name), list(options["data"]), config,
-        MIXTURES[only if only in ("white", "sorter") else task],
+        MIXTURES["blur"] if task == "blur" else None,
         init=options["init"], resume=not options["fresh"], only=only,
         loss=loss, elder=elder, quantile=quantile,
     )  # fmt: skip

@@ -663,21 +663,13 @@ def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
 def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
     photos, grown_teacher, hybrid, fresh, tmp_path, monkeypatch
 ) -> None:
-    begun = graft.train_graft(
-        hybrid,
-        str(grown_teacher),
-        [str(photos)],
-        steps(tmp_path / "a", 1, crop=48),
-        "decoder",
-        init=str(fresh),
-    )
-
-    def run(name: str, length: int, init: Path, **options: float) -> Path:
+    def run(name: str, length: int, init: Path, part: str = "decoder", all_layers: bool = True) -> Path:
         return graft.train_graft(
-            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / name, length, crop=48), "decoder",
-            init=str(init), all_layers=True, **options,
+            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / name, length, crop=48), part,
+            init=str(init), all_layers=all_layers,
         )  # fmt: skip
 
+    begun = run("a", 1, fresh, all_layers=False)
     with pytest.raises(ConfigError, match="has not learned beside the layers of grown yet"):
         run("z", 1, fresh)
     path = run("b", 20, begun)
@@ -694,24 +686,11 @@ def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
     for name in before:
         assert np.array_equal(before[name], after[name]) == name.startswith("encoder."), name
     with pytest.raises(ConfigError, match="those that it shared with grown would be reset"):
-        graft.train_graft(
-            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "c", 1, crop=48), "decoder",
-            init=str(path),
-        )  # fmt: skip
-    again = graft.train_graft(
-        hybrid,
-        str(grown_teacher),
-        [str(photos)],
-        steps(tmp_path / "d", 1, crop=48),
-        "encoder",
-        init=str(path),
-    )
+        run("c", 1, path, all_layers=False)
+    again = run("d", 1, path, "encoder", all_layers=False)
     assert load_weights(again).metadata["decoder_layers"] == "fitted"
     with pytest.raises(ConfigError, match="--all-layers is for --part decoder"):
-        graft.train_graft(
-            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "c", 1, crop=48), "encoder",
-            all_layers=True,
-        )  # fmt: skip
+        run("c", 1, path, "encoder")
 
 
 def test_batches_of_whole_pictures_are_of_one_size_and_about_as_large(photos, tmp_path) -> None:

@@ -535,6 +535,8 @@ class Denoiser(_Pipeline):
         can be (`_bound`).
         """
         total: NDArray[np.float32] | None = None
+        alike = len(set(experts)) == 1
+        groups = [slice(None)] if alike else [slice(i, i + 1) for i in range(len(experts))]
         for which in _ORIENTATIONS[:passes]:
             turned, levels, rows, columns = rgb, plane, height, width
             if which:  # continued anew: at other edges, which a mean is the better for
@@ -544,9 +546,6 @@ class Denoiser(_Pipeline):
                 )
                 levels = levels[..., 0]
                 rows, columns = (width, height) if which & 4 else (height, width)
-            groups = (
-                [slice(None)] if len(set(experts)) == 1 else [slice(i, i + 1) for i in range(len(experts))]
-            )
             found = [
                 self.engine.run(experts[some][0], turned[some], plane=levels[some], tile=tile)
                 for some in groups

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,13 @@ from .trainer import TrainConfig, Trainer, first_process_first, mean_where, psnr
 
 __all__ = [
     "FACTOR",
-    "FITTED",
     "DistillRecipe",
     "check_teacher",
     "crispness",
     "detail",
     "finer",
     "identify",
+    "is_fitted",
     "lost_detail",
     "no_crops",
     "place_crop",
@@ -52,7 +52,7 @@ __all__ = [
     "train_student",
 ]
 
-FITTED = ("decoder_layers", "fitted")  # in the metadata of hybrids whose decoder shares no layers any more
+FITTED = ("decoder_layers", "fitted")  # in the metadata of what `is_fitted`
 FACTOR = 8  # pixels per latent of the whole TAESD family
 
 
@@ -66,6 +66,11 @@ def check_teacher(weights: Weights, teacher: str, config: ModelConfig, *parts: s
     for part in parts:
         if part not in weights.config.parts:
             raise WeightsError(f"the teacher {weights.config.name} has no {part}")
+
+
+def is_fitted(weights: Weights) -> bool:
+    """Whether a hybrid's decoder has learned in all layers, and so shares none with its teacher any more."""
+    return FITTED in weights.metadata.items()
 
 
 def teacher_part(weights: Weights, part: str) -> Network:
@@ -368,8 +373,8 @@ def train_distillation(
         latent_weight, teacher_weight, detail_weight, imitation_weight, taught=taught,
     )  # fmt: skip
     evaluate = _validate(validation, [of[id(p)] for p in validation.images], decoder)
-    notes = dict([FITTED]) if init and FITTED in load_weights(init).metadata.items() else {}
-    return train_student(config, weights, model, recipe, train, evaluate, resume, notes=notes)
+    fitted = init is not None and is_fitted(load_weights(init))
+    return train_student(config, weights, model, recipe, train, evaluate, resume, fitted)
 
 
 def train_student(
@@ -380,15 +385,17 @@ def train_student(
     train: TrainConfig,
     evaluate: Callable[[nn.Module], dict[str, float]],
     resume: bool,
+    fitted: bool = False,
     settled: Callable[[str], bool] = lambda name: False,
-    notes: Mapping[str, str] | None = None,
 ) -> Path:
     """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file, which names the teacher.
 
-    ``notes`` go into the file's metadata; ``settled`` is that of `Trainer`.
+    ``fitted`` is what `is_fitted` will say of it; ``settled`` is that of `Trainer`.
     """
     path = train.out / f"{config.name}.safetensors"
-    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space, **(notes or {})}
+    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space} | dict(
+        [FITTED] if fitted else []
+    )
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata | origin)

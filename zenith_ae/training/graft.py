@@ -36,11 +36,11 @@ from .critic import Critic
 from .data import ImagePool, load_pool
 from .distill import (
     FACTOR,
-    FITTED,
     check_teacher,
     crispness,
     finer,
     identify,
+    is_fitted,
     lost_detail,
     no_crops,
     place_crop,
@@ -403,7 +403,7 @@ def train_graft(
                 f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
             )
     begun = load_weights(init) if init else None
-    fitted = begun is not None and FITTED in begun.metadata.items()
+    fitted = begun is not None and is_fitted(begun)
     if fitted and part == "decoder" and not all_layers:
         raise ConfigError(
             f"{init}: all layers of its decoder have learned, and without --all-layers those that it shared "
@@ -485,9 +485,8 @@ def train_graft(
     wanted = [z[place[id(p)]] for p in validation.images]
     evaluate = _validate(validation, wanted, part, reader, perceptual)
     return train_student(
-        config, weights, model, recipe, train, evaluate, resume, lambda name: name.startswith(shared),
-        dict([FITTED] if fitted else []),
-    )  # fmt: skip
+        config, weights, model, recipe, train, evaluate, resume, fitted, lambda name: name.startswith(shared)
+    )
 
 
 def _eyes(teacher: ModelConfig, start: Weights, eye: str | None) -> tuple[Weights, Seam]:

@@ -400,14 +400,13 @@ def train_restoration(
     if train.crop % unit:
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     part = only if only in EXPERT else "denoiser"
-    mixture = mixture or MIXTURES[part if only in EXPERT else "noise"]
+    mixture = mixture or MIXTURES["noise" if part == "denoiser" else part]
     soft = 2 * mixture.blur > mixture.whole
     goal = {"task": "blur" if soft else "noise", "loss": loss}
     begun = load_weights(init) if init else None
     if only in EXPERT:
-        goal["only"] = (
-            part  # the expert is as large as the denoiser: nothing else tells their checkpoints apart
-        )
+        # An expert is as large as its denoiser: nothing else tells their checkpoints apart.
+        goal["only"] = part
         if begun is None or begun.metadata.get("task") == "blur":
             raise ConfigError(
                 f"--only {only} adds to a denoiser that is trained: give its weights with --init"
