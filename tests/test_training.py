@@ -303,6 +303,10 @@ def test_an_expert_for_white_noise_is_added_to_a_trained_model(photos, denoiser,
 def test_an_expert_has_nothing_to_begin_from_without_a_trained_denoiser(photos, denoiser, tmp_path) -> None:
     blur = degradations.MIXTURES["blur"]
     soft = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "s", 1), blur)
+    with pytest.raises(ConfigError, match="--loss psnr is about denoising, not about --only sorter"):
+        restore.train_restoration(
+            denoiser, [str(photos)], steps(tmp_path / "a", 1), only="sorter", init=str(soft), loss="psnr"
+        )
     for part, init in (("white", None), ("sorter", None), ("white", str(soft))):
         with pytest.raises(ConfigError, match=f"--only {part} adds to a denoiser that is trained"):
             restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 1), only=part, init=init)
@@ -340,22 +344,31 @@ def test_the_expert_does_not_go_on_from_a_checkpoint_of_the_denoiser(photos, den
             restore.train_restoration(denoiser, data, steps(out, 1), init=whole, only=other)
 
 
-def test_the_sorter_learns_to_tell_white_noise_from_that_of_files(photos, denoiser, tmp_path) -> None:
-    first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 1))
+def test_the_sorter_learns_which_network_makes_the_better_picture(photos, tmp_path) -> None:
+    """Here nothing, or the mean of 2x2 pixels: the better, the louder the noise."""
+    layers = (PixelUnshuffle(2), Linear(16, 12, bias=False), PixelShuffle(2))
+    config = zoo.with_expert(ModelConfig("tiny", "denoiser", {"denoiser": layers}, 0))
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}
+    mean = np.kron(np.eye(3), np.full((4, 4), 0.25)) - np.eye(12)  # as a residual
+    tensors["white.1.weight"][:, :12] = mean
+    fresh = {
+        f"sorter.{n}": p.detach().numpy()
+        for n, p in build_module(config.parts["sorter"], 3).state_dict().items()
+    }
+    save_weights(tmp_path / "tiny.safetensors", config, tensors | fresh, {"task": "noise"})
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
-    mixture = Mixture(
-        **silent | {"gaussian": 1.0, "stored": 1.0}, sigma=(0.1, 0.2), quality=(50, 60), subsampled=1
-    )
+    mixture = Mixture(**silent | {"gaussian": 1.0}, sigma=(0.0, 0.3), clipped=0, varying=0)
     path = restore.train_restoration(
-        denoiser, [str(photos)], steps(tmp_path / "b", 300, batch=16, crop=64, lr=1e-2), mixture,
-        init=str(first), only="sorter",
+        replace(config, parts={"denoiser": layers}), [str(photos)],
+        steps(tmp_path / "b", 300, batch=16, crop=64, lr=1e-2), mixture,
+        init=str(tmp_path / "tiny.safetensors"), only="sorter",
     )  # fmt: skip
-    assert np.mean(log(tmp_path / "b", "sorted")[-20:]) > 0.95
-    model = zenith_ae.load(path, dtype="float32")
-    clean = np.full((64, 64, 3), 0.5, np.float32)
-    noisy = degradations.gaussian(clean[None], np.random.default_rng(0), 0.15)[0][0]
-    jpeg = degradations.stored(clean[None], np.random.default_rng(0), 0.15, 55, True, False)[0][0]
-    assert model.experts(np.stack([noisy, jpeg])) == ["white", "denoiser"]
+    lost, at_stake = (log(tmp_path / "b", name) for name in ("lost", "at_stake"))
+    assert np.mean(lost[-20:]) < 0.1 * np.mean(at_stake)
+    with Image.open(next(photos.iterdir())) as image:
+        picture = np.asarray(image.convert("RGB"), np.float32) / 255
+    noisy = degradations.gaussian(picture[None], np.random.default_rng(0), 0.3)[0][0]
+    assert zenith_ae.load(path, dtype="float32").experts(np.stack([noisy, picture])) == ["white", "denoiser"]
 
 
 def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(

@@ -30,6 +30,7 @@ from .trainer import TrainConfig, Trainer, psnr, to_tensor
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
 
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
+LOG_WEIGHT, LEAST_ERROR = 0.01, 1e-5  # see `log_error`
 MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 
 
@@ -148,7 +149,8 @@ class RestoreRecipe:
     elder has the median, `MEDIAN`: where another is asked for, the noise of cameras is learned anew too.
 
     ``part`` is "denoiser", "white" for the expert of a model, which learns as a denoiser does, or "sorter",
-    which learns to tell a crop with white noise (`WHITE`) from all others, by one number.
+    which learns by one number a crop which of both it is for: that which makes the better picture of it.
+    What a wrong choice costs counts in decibels, up to `MOST_AT_STAKE`.
     """
 
     mixture: Mixture
@@ -167,8 +169,7 @@ class RestoreRecipe:
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
-    WHITE: ClassVar[tuple[str, ...]] = ("gaussian", "poisson_gaussian")
-    MISTAKEN_FOR_WHITE: ClassVar[float] = 3.0  # what it counts: the other network knows white noise too
+    MOST_AT_STAKE: ClassVar[float] = 1.0
     LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -195,14 +196,11 @@ class RestoreRecipe:
         factor = np.where(low, rng.uniform(self.MOST_UNDERSTATED, 1, n), factor)
         quantile = np.where(camera & anew, self.quantile, MEDIAN)
         factor, quantile = factor.astype(np.float32), quantile.astype(np.float32)
-        sorts = (np.isin(kinds, self.WHITE) & (sigma.max(axis=(1, 2)) > 0)).astype(np.float32)
-        return degraded, target, sigma, estimated, factor, anew, quantile, sorts, whole
+        return degraded, target, sigma, estimated, factor, anew, quantile, whole
 
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
         device = self.config.device
-        if self.part == "sorter":
-            return self._sorting(model["sorter"], batch)
         degraded, target = to_tensor(batch[0], device), to_tensor(batch[1], device)
         sigma = torch.from_numpy(batch[2]).to(device)[:, None]
         logs: dict[str, float] = {}
@@ -214,7 +212,7 @@ class RestoreRecipe:
             if self.elder is not None:
                 anew = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
                 with torch.no_grad():
-                    known = self.elder(to_tensor(batch[8], device)).float()
+                    known = self.elder(to_tensor(batch[7], device)).float()
                     wanted = torch.where(anew, wanted, known)
             missing = _perceived(wanted) - _perceived(estimate)
             quantile = torch.from_numpy(batch[6]).to(device)[:, None, None, None]
@@ -224,6 +222,8 @@ class RestoreRecipe:
             if progress > 0.2:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
                 plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
+        if self.part == "sorter":
+            return self._sorting(model, degraded, target, plane)
         if not next(model[self.part].parameters()).requires_grad:
             return loss, logs
         residual = model[self.part](
@@ -236,21 +236,30 @@ class RestoreRecipe:
             restoration = log_error(error)
         return loss + restoration, logs
 
-    def _sorting(self, sorter: nn.Module, batch: Any) -> tuple[Tensor, dict[str, float]]:
-        odds = sorter(to_tensor(batch[0], self.config.device)).float().mean(dim=(1, 2, 3))
-        white = torch.from_numpy(batch[7]).to(odds.device)
-        counts = torch.where(white > 0, 1.0, self.MISTAKEN_FOR_WHITE)
-        loss = F.binary_cross_entropy_with_logits(odds, white, counts)
-        return loss, {"sorted": float(((odds > 0) == (white > 0)).float().mean())}
+    def _sorting(
+        self, model: nn.ModuleDict, degraded: Tensor, target: Tensor, plane: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
+        given = torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
+        with torch.no_grad():
+            errors = {}
+            for part in ("denoiser", "white"):
+                out = (degraded + model[part](given).float()).clamp(0, 1)
+                errors[part] = 10 * ((out - target).square().mean(dim=(1, 2, 3)) + LEAST_ERROR).log10()
+            gain = (errors["denoiser"] - errors["white"]).clamp(-self.MOST_AT_STAKE, self.MOST_AT_STAKE)
+        odds = model["sorter"](degraded).float().mean(dim=(1, 2, 3))
+        wrong = F.binary_cross_entropy_with_logits(odds, (gain > 0).float(), reduction="none")
+        lost = gain.abs() * ((odds > 0) != (gain > 0))
+        logs = {"lost": float(lost.mean()), "at_stake": float(gain.abs().mean())}
+        return (gain.abs() * wrong).mean(), logs
 
 
 def log_error(error: Tensor) -> Tensor:
     """The mean logarithm of each crop's mean squared error (N, C, H, W).
 
-    The factor makes it weigh about as much as the absolute error; 1e-5 is 50 dB, below which a crop
-    counts as clean.
+    `LOG_WEIGHT` makes it weigh about as much as the absolute error; `LEAST_ERROR` is 50 dB, below which a
+    crop counts as clean.
     """
-    return 0.01 * (error.square().mean(dim=(1, 2, 3)) + 1e-5).log().mean()
+    return LOG_WEIGHT * (error.square().mean(dim=(1, 2, 3)) + LEAST_ERROR).log().mean()
 
 
 def _perceived(sigma: Tensor) -> Tensor:
@@ -396,6 +405,8 @@ def train_restoration(
     """
     if config.kind != "denoiser":
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
+    if loss != "l1" and only == "sorter":
+        raise ConfigError(f"--loss {loss} is about denoising, not about --only sorter")
     unit = lcm(*(multiple(layers) for layers in config.parts.values()))
     if train.crop % unit:
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
