@@ -344,6 +344,25 @@ def test_the_expert_does_not_go_on_from_a_checkpoint_of_the_denoiser(photos, den
             restore.train_restoration(denoiser, data, steps(out, 1), init=whole, only=other)
 
 
+def test_each_part_learns_the_noise_that_is_its_own(photos, denoiser, tmp_path, monkeypatch) -> None:
+    def noted(mixture: Mixture, *args: object, **options: object) -> restore.RestoreRecipe:
+        seen.append(mixture)
+        return recipe(mixture, *args, **options)
+
+    seen: list[Mixture] = []
+    recipe = restore.RestoreRecipe
+    data = [str(photos)]
+    first = str(restore.train_restoration(denoiser, data, steps(tmp_path / "a", 1)))
+    whole = str(restore.train_restoration(denoiser, data, steps(tmp_path / "b", 1), init=first, only="white"))
+    monkeypatch.setattr(restore, "RestoreRecipe", noted)
+    trainings = [(None, first), ("denoiser", first), (None, whole), ("estimator", whole),
+                 ("denoiser", whole), ("white", whole), ("sorter", whole)]  # fmt: skip
+    for i, (only, init) in enumerate(trainings):
+        restore.train_restoration(denoiser, data, steps(tmp_path / f"{i}", 1), init=init, only=only)
+    wanted = ("noise", "noise", "noise", "noise", "other", "white", "sorter")
+    assert seen == [degradations.MIXTURES[name] for name in wanted]
+
+
 def test_the_sorter_learns_which_network_makes_the_better_picture(photos, tmp_path) -> None:
     """Here nothing, or the mean of 2x2 pixels: the better, the louder the noise."""
     layers = (PixelUnshuffle(2), Linear(16, 12, bias=False), PixelShuffle(2))

@@ -385,7 +385,8 @@ def train_restoration(
     config : a model of kind "denoiser".
     data : folders and tar packs of clean pictures; 16 of them are kept for validation.
     train : schedule and output folder.
-    mixture : degradations, default that of `MIXTURES` for noise, or for a part of an expert.
+    mixture : degradations, default that of `MIXTURES` for noise, for a part of an expert, or for the denoiser
+        alone beside one.
     init : weights file to start from.
     resume : continue from the folder's checkpoint if there is one.
     only : train this part alone and keep the others as they are. "white" and "sorter", the expert for white
@@ -411,8 +412,7 @@ def train_restoration(
     if train.crop % unit:
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     part = only if only in EXPERT else "denoiser"
-    mixture = mixture or MIXTURES["noise" if part == "denoiser" else part]
-    soft = 2 * mixture.blur > mixture.whole
+    soft = mixture is not None and 2 * mixture.blur > mixture.whole
     goal = {"task": "blur" if soft else "noise", "loss": loss}
     begun = load_weights(init) if init else None
     if only in EXPERT:
@@ -445,6 +445,9 @@ def train_restoration(
         model.requires_grad_(False)[only].requires_grad_(True)
     for other in set(EXPERT) & set(model) - {only}:  # each is trained alone
         model[other].requires_grad_(False)
+    if mixture is None:
+        beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
+        mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=part)
     if quantile != MEDIAN:
         if "estimator" not in model:
