@@ -182,7 +182,7 @@ def train() -> None:
 @_name
 @click.option("--only", type=click.Choice(["denoiser", "estimator", "white", "sorter"]),
               help="Train one part, keep the others. White is an expert for white noise, which a model in "
-              "--init gets if it has none, and sorter what tells where to use it.")  # fmt: skip
+              "--init gets if it has none; sorter, to be trained last, tells where to use it.")  # fmt: skip
 @_loss
 @click.option(
     "--elder",

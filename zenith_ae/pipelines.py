@@ -415,8 +415,8 @@ class Denoiser(_Pipeline):
 
         Returns
         -------
-        "white" for a picture whose noise is independent from pixel to pixel, where the model has an expert
-        for such, and "denoiser" for all others, one a picture.
+        "white" for a picture that an expert for noise which is independent from pixel to pixel, where the
+        model has one, is likely to make better, and "denoiser" for all others, one a picture.
         """
         batch = as_batch(image)
         return self._experts(batch.pixels, batch.layout, tile)

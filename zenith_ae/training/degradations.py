@@ -636,16 +636,16 @@ class Mixture:
 
 
 #: For each task the mixture of its training: noise of all kinds; white noise, for an expert, with some shot
-#: noise lest one be mistaken for the other; all but white noise, for the network beside an expert; white
-#: noise and all other about as often, for what tells them apart; softness, with a little noise, and pictures
-#: that are sharp, which must stay as they are.
+#: noise lest one be mistaken for the other; other noise for the most part, for the network beside an expert;
+#: white noise and all other about as often, for what tells them apart; softness, with a little noise, and
+#: pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
     "white": Mixture(
         gaussian=0.87, stored=0, camera=0, poisson_gaussian=0.1, salt_and_pepper=0.03, clipped=0.3,
         photon_gain=(5e-4, 1e-2),
     ),
-    "other": Mixture(gaussian=0.12, stored=0.26, camera=0.5, poisson_gaussian=0.06, salt_and_pepper=0.08),
+    "other": Mixture(gaussian=0.12, stored=0.26, camera=0.5, poisson_gaussian=0.05, salt_and_pepper=0.07),
     "sorter": Mixture(gaussian=0.4, stored=0.15, camera=0.3, poisson_gaussian=0.05, salt_and_pepper=0.1),
     "blur": Mixture(
         gaussian=0.12, stored=0, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,

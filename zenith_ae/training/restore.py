@@ -31,6 +31,7 @@ __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_
 
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
 LOG_WEIGHT, LEAST_ERROR = 0.01, 1e-5  # see `log_error`
+MOST_AT_STAKE = 1.0  # decibels that one choice of a sorter counts at most
 MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 
 
@@ -149,8 +150,8 @@ class RestoreRecipe:
     elder has the median, `MEDIAN`: where another is asked for, the noise of cameras is learned anew too.
 
     ``part`` is "denoiser", "white" for the expert of a model, which learns as a denoiser does, or "sorter",
-    which learns by one number a crop which of both it is for: that which makes the better picture of it.
-    What a wrong choice costs counts in decibels, up to `MOST_AT_STAKE`.
+    which learns to say, by one number a crop, which of the two networks makes the better picture of it: a
+    wrong choice counts the decibels that it costs, `MOST_AT_STAKE` at most.
     """
 
     mixture: Mixture
@@ -169,7 +170,6 @@ class RestoreRecipe:
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
-    MOST_AT_STAKE: ClassVar[float] = 1.0
     LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -219,7 +219,7 @@ class RestoreRecipe:
             estimation = 2 * torch.maximum(quantile * missing, (quantile - 1) * missing).mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
-            if progress > 0.2:
+            if progress > 0.2 or self.part == "sorter":  # whose estimator has learned
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
                 plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
         if self.part == "sorter":
@@ -239,18 +239,30 @@ class RestoreRecipe:
     def _sorting(
         self, model: nn.ModuleDict, degraded: Tensor, target: Tensor, plane: Tensor
     ) -> tuple[Tensor, dict[str, float]]:
-        given = torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
-        with torch.no_grad():
-            errors = {}
-            for part in ("denoiser", "white"):
-                out = (degraded + model[part](given).float()).clamp(0, 1)
-                errors[part] = 10 * ((out - target).square().mean(dim=(1, 2, 3)) + LEAST_ERROR).log10()
-            gain = (errors["denoiser"] - errors["white"]).clamp(-self.MOST_AT_STAKE, self.MOST_AT_STAKE)
-        odds = model["sorter"](degraded).float().mean(dim=(1, 2, 3))
+        odds, gain = _sorted(model, degraded, target, plane)
         wrong = F.binary_cross_entropy_with_logits(odds, (gain > 0).float(), reduction="none")
-        lost = gain.abs() * ((odds > 0) != (gain > 0))
-        logs = {"lost": float(lost.mean()), "at_stake": float(gain.abs().mean())}
-        return (gain.abs() * wrong).mean(), logs
+        return (gain.abs() * wrong).mean(), _lost(odds, gain)
+
+
+def _sorted(model: nn.ModuleDict, degraded: Tensor, target: Tensor, plane: Tensor) -> tuple[Tensor, Tensor]:
+    """What a sorter says of each crop, positive for the expert, and the decibels that the expert gains there.
+
+    Both (N,); of the latter `MOST_AT_STAKE` at most, either way.
+    """
+    given = torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
+    errors = {}
+    with torch.no_grad():
+        for part in ("denoiser", "white"):
+            out = (degraded + model[part](given).float()).clamp(0, 1)
+            errors[part] = 10 * ((out - target).square().mean(dim=(1, 2, 3)) + LEAST_ERROR).log10()
+    gain = (errors["denoiser"] - errors["white"]).clamp(-MOST_AT_STAKE, MOST_AT_STAKE)
+    return model["sorter"](degraded).float().mean(dim=(1, 2, 3)), gain
+
+
+def _lost(odds: Tensor, gain: Tensor) -> dict[str, float]:
+    """Decibels that the wrong ones of a sorter's choices cost, and that all would cost if they were wrong."""
+    lost = gain.abs() * ((odds > 0) != (gain > 0))
+    return {"lost": float(lost.mean()), "at_stake": float(gain.abs().mean())}
 
 
 def log_error(error: Tensor) -> Tensor:
@@ -289,8 +301,8 @@ def _validate(
     """PSNR of centre crops of the validation pictures: sigma 25, told and estimated; camera noise.
 
     With ``soft`` instead: blurred by a 3x3 box, and left sharp; both at the estimated level. Of an expert
-    no camera noise, and of a sorter the shares of pictures with noise of sigma 25, and of such with camera
-    noise, of which it says right whether they are the expert's.
+    no camera noise, and of a sorter what its wrong choices cost at the estimated level, half of them of
+    pictures with noise of sigma 25 and half of pictures with camera noise.
     """
     others = dict.fromkeys(Mixture.KINDS, 0.0)
     camera = Mixture(**(others | {"camera": 1.0}), clean=0.0)  # type: ignore[arg-type]
@@ -317,16 +329,19 @@ def _validate(
     def evaluate_sorter(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
         device = next(model.parameters()).device
-        right: list[tuple[bool, bool]] = []
+        found: list[tuple[Tensor, Tensor]] = []
         for i, picture in enumerate(validation.images):
             centre, rng = _centre(picture, 256, unit)[None], np.random.default_rng((seed, i))
-            noisy = gaussian(centre.astype(np.float32) / 255, rng, SIGMA_UNIT)[0]
-            white, other = (
-                float(model["sorter"](to_tensor(x, device)).float().mean()) > 0
-                for x in (noisy, camera.sample(centre, rng)[0])
-            )
-            right.append((white, not other))
-        return dict(zip(("white_right", "camera_right"), np.mean(right, axis=0).tolist(), strict=True))
+            clean = centre.astype(np.float32) / 255
+            white, level = gaussian(clean, rng, SIGMA_UNIT)
+            for noisy, target, sigma in ((white, clean, level), camera.sample(centre, rng)[:3]):
+                x = to_tensor(noisy, device)
+                plane = torch.from_numpy(sigma).to(device)[:, None]
+                if "estimator" in model:
+                    plane = upsample_sigma(model["estimator"](x).float(), x.shape[2:])
+                found.append(_sorted(model, x, to_tensor(target, device), plane))
+        odds, gain = (torch.cat(values) for values in zip(*found, strict=True))
+        return {f"whole_{name}": value for name, value in _lost(odds, gain).items()}
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
@@ -389,10 +404,11 @@ def train_restoration(
         alone beside one.
     init : weights file to start from.
     resume : continue from the folder's checkpoint if there is one.
-    only : train this part alone and keep the others as they are. "white" and "sorter", the expert for white
-        noise and what tells where it is to be run, are added to a model in ``init`` that has none, and are
-        trained in no other way. Other trainings from weights that have them leave them as they are, or
-        leave them out, with a word, where the model is of other layers or for blur.
+    only : train this part alone and keep the others as they are. "white", the expert for white noise, is
+        added to a model in ``init`` that has none, with a "sorter" that tells where it is to be run and that
+        learns after it, and again after the denoiser. Neither is trained in another way. Other trainings from
+        weights that have them leave them as they are, or leave them out, with a word, where the model is of
+        other layers or for blur.
     loss : "l1" or "psnr", see `RestoreRecipe`.
     elder : weights whose estimator is the `RestoreRecipe`'s ``elder``.
     quantile : of the level of camera noise that the estimator learns, see `RestoreRecipe`.
@@ -400,7 +416,8 @@ def train_restoration(
     Raises
     ------
     ConfigError
-        If the model is no denoiser, has no such part, needs other crops, or lacks what ``quantile`` is about.
+        If the model is no denoiser, has no such part, needs other crops, or lacks what ``quantile`` is about;
+        if what a part needs is not in ``init``, or a sorter is given a ``loss``.
     WeightsError
         If ``init`` does not fit, or ``elder`` or the model has no estimator.
     """
@@ -421,6 +438,11 @@ def train_restoration(
         if begun is None or begun.metadata.get("task") == "blur":
             raise ConfigError(
                 f"--only {only} adds to a denoiser that is trained: give its weights with --init"
+            )
+        if only == "sorter" and "white" not in begun.config.parts:
+            raise ConfigError(
+                f"{init}: has no expert for white noise, so there is nothing to choose from: train one "
+                "first, with --only white"
             )
         config = with_expert(config)
     elif begun is not None and "sorter" in begun.config.parts:
