@@ -36,6 +36,7 @@ from zenith_ae.models.spec import (  # noqa: E402
     ZenithBlock,
 )
 from zenith_ae.models.streams import in_streams  # noqa: E402
+from zenith_ae.selftest import random_weights  # noqa: E402
 from zenith_ae.training import autoencode, degradations, distill, graft, restore, trainer  # noqa: E402
 from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
@@ -407,14 +408,10 @@ def test_the_sorter_learns_which_network_makes_the_better_picture(photos, tmp_pa
     """Here nothing, or the mean of 2x2 pixels: the better, the louder the noise."""
     layers = (PixelUnshuffle(2), Linear(16, 12, bias=False), PixelShuffle(2))
     config = zoo.with_expert(ModelConfig("tiny", "denoiser", {"denoiser": layers}, 0))
-    tensors = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}
     mean = np.kron(np.eye(3), np.full((4, 4), 0.25)) - np.eye(12)  # as a residual
-    tensors["white.1.weight"][:, :12] = mean
-    fresh = {
-        f"sorter.{n}": p.detach().numpy()
-        for n, p in build_module(config.parts["sorter"], 3).state_dict().items()
-    }
-    save_weights(tmp_path / "tiny.safetensors", config, tensors | fresh, {"task": "noise"})
+    own = {"denoiser.1.weight": np.zeros((12, 16)), "white.1.weight": np.hstack([mean, np.zeros((12, 4))])}
+    tensors = random_weights(config).tensors | {name: w.astype(np.float32) for name, w in own.items()}
+    save_weights(tmp_path / "tiny.safetensors", config, tensors, {"task": "noise"})
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
     mixture = Mixture(**silent | {"gaussian": 1.0}, sigma=(0.0, 0.3), clipped=0, varying=0)
     path = restore.train_restoration(

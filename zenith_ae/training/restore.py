@@ -30,7 +30,7 @@ from .trainer import TrainConfig, Trainer, psnr, to_tensor
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
 
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
-LOG_WEIGHT, LEAST_ERROR = 0.01, 1e-5  # see `log_error`
+LEAST_ERROR = 1e-5  # squared, which is 50 dB: crops with less count as clean
 MOST_AT_STAKE = 1.0  # decibels that one choice of a sorter counts at most
 MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 
@@ -250,13 +250,14 @@ def _sorted(model: nn.ModuleDict, degraded: Tensor, target: Tensor, plane: Tenso
     Both (N,); of the latter `MOST_AT_STAKE` at most, either way.
     """
     given = torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
-    errors = {}
     with torch.no_grad():
-        for part in ("denoiser", "white"):
-            out = (degraded + model[part](given).float()).clamp(0, 1)
-            errors[part] = 10 * ((out - target).square().mean(dim=(1, 2, 3)) + LEAST_ERROR).log10()
-    gain = (errors["denoiser"] - errors["white"]).clamp(-MOST_AT_STAKE, MOST_AT_STAKE)
-    return model["sorter"](degraded).float().mean(dim=(1, 2, 3)), gain
+        general, expert = (
+            _mean_squares((degraded + model[part](given).float()).clamp(0, 1) - target)
+            for part in ("denoiser", "white")
+        )
+    gain = 10 * (general / expert).log10()
+    odds = model["sorter"](degraded).float().mean(dim=(1, 2, 3))
+    return odds, gain.clamp(-MOST_AT_STAKE, MOST_AT_STAKE)
 
 
 def _lost(odds: Tensor, gain: Tensor) -> dict[str, float]:
@@ -268,10 +269,14 @@ def _lost(odds: Tensor, gain: Tensor) -> dict[str, float]:
 def log_error(error: Tensor) -> Tensor:
     """The mean logarithm of each crop's mean squared error (N, C, H, W).
 
-    `LOG_WEIGHT` makes it weigh about as much as the absolute error; `LEAST_ERROR` is 50 dB, below which a
-    crop counts as clean.
+    The factor makes it weigh about as much as the absolute error.
     """
-    return LOG_WEIGHT * (error.square().mean(dim=(1, 2, 3)) + LEAST_ERROR).log().mean()
+    return 0.01 * _mean_squares(error).log().mean()
+
+
+def _mean_squares(error: Tensor) -> Tensor:
+    """The mean squared error of each crop (N, C, H, W), on a floor of `LEAST_ERROR`: (N,)."""
+    return error.square().mean(dim=(1, 2, 3)) + LEAST_ERROR
 
 
 def _perceived(sigma: Tensor) -> Tensor:
@@ -317,9 +322,7 @@ def _validate(
             blurred, target = to_tensor(given, device), to_tensor(centre, device)
             out = []
             for x in (blurred, target):
-                plane = torch.zeros_like(x[:, :1])
-                if "estimator" in model:
-                    plane = upsample_sigma(model["estimator"](x).float(), x.shape[2:])
+                plane = estimated(model, x) if "estimator" in model else torch.zeros_like(x[:, :1])
                 out.append(psnr(restored(model, x, plane), target))
             scores["psnr"].append(out[0])
             scores["soft_gain"].append(out[0] - psnr(blurred, target))
@@ -336,9 +339,8 @@ def _validate(
             white, level = gaussian(clean, rng, SIGMA_UNIT)
             for noisy, target, sigma in ((white, clean, level), camera.sample(centre, rng)[:3]):
                 x = to_tensor(noisy, device)
-                plane = torch.from_numpy(sigma).to(device)[:, None]
-                if "estimator" in model:
-                    plane = upsample_sigma(model["estimator"](x).float(), x.shape[2:])
+                told = torch.from_numpy(sigma).to(device)[:, None]
+                plane = estimated(model, x) if "estimator" in model else told
                 found.append(_sorted(model, x, to_tensor(target, device), plane))
         odds, gain = (torch.cat(values) for values in zip(*found, strict=True))
         return {f"whole_{name}": value for name, value in _lost(odds, gain).items()}
@@ -357,7 +359,7 @@ def _validate(
             target = to_tensor(clean[None], device)
             planes = [(told, torch.full_like(noisy[:, :1], SIGMA_UNIT))]
             if "estimator" in model:
-                planes.append((blind, upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])))
+                planes.append((blind, estimated(model, noisy)))
             for scores, plane in planes:
                 scores.append(psnr(restored(model, noisy, plane), target))
             if "estimator" in model and part == "denoiser":
@@ -366,14 +368,17 @@ def _validate(
                         to_tensor(x, device)
                         for x in camera.sample(centre[None], np.random.default_rng((seed, i, k)))[:2]
                     )
-                    plane = upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])
-                    gain.append(psnr(restored(model, noisy, plane), target) - psnr(noisy, target))
+                    out = restored(model, noisy, estimated(model, noisy))
+                    gain.append(psnr(out, target) - psnr(noisy, target))
         result = {"psnr": float(np.mean(told))}
         if blind:
             result["psnr_auto"] = float(np.mean(blind))
         if gain:
             result["camera_gain"] = float(np.mean(gain))
         return result
+
+    def estimated(model: nn.ModuleDict, noisy: Tensor) -> Tensor:
+        return upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])
 
     def restored(model: nn.ModuleDict, noisy: Tensor, plane: Tensor) -> Tensor:
         return noisy + model[part](torch.cat([noisy, plane], 1)).float()
