@@ -295,11 +295,11 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
 
     name = session.options["model"] or shipped_reader(file)
     if name is None and file.model not in available_weights():
-        raise LatentError(f"{source}: made by the model {file.model} ({file.weights}), which does not come "
+        raise LatentError(f"{source}: made by the model {file.maker}, which does not come "
                           "with zenith-ae; give its weights with --model")  # fmt: skip
     model = session.load(name or file.model)
     if not (file.fits(model) or session.options["force"]):
-        made = f"made by {file.model} ({file.weights}); {model.name} ({model.hash}) does not read them"
+        made = f"made by {file.maker}; {model.name} ({model.hash}) does not read them"
         raise LatentError(f"{source}: {made}: give that model with --model, or --force")
     return model
 

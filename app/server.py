@@ -25,7 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client.exposition import generate_latest
 from pydantic import BeforeValidator
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zenith_ae import __version__
 from zenith_ae.errors import ConfigError, MissingDependencyError, ZenithError
@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Autoencoder, Denoiser
 
-__all__ = ["Limits", "create_app", "listen"]
+__all__ = ["Limits", "create_app", "is_working", "listen"]
 
-GRACE = 5  # seconds that open requests have when the server is told to end, and bodies that are too long
-DRAIN = 32 * 2**20  # bytes of a body beyond the limit that are read, so that its client sees the answer
+GRACE = 5  # seconds that open requests have when the server is told to end, and bodies that are in vain
+DRAIN = 32 * 2**20  # bytes of a body in vain that are read, so that its client sees the answer
+STALL = 10  # seconds without a byte after which a body is given up
 LATENTS = "application/vnd.safetensors"
+_JOB = "zenith-job"  # how names of threads begin
 
 
 class _Worker:
@@ -49,7 +51,7 @@ class _Worker:
 
     def __init__(self, limits: Limits, threads: int | None) -> None:
         self.limits, self.threads = limits, threads
-        self.executor = ThreadPoolExecutor(limits.jobs, thread_name_prefix="zenith-job")
+        self.executor = ThreadPoolExecutor(limits.jobs, thread_name_prefix=_JOB)
         self.waiting = 0
         self.models: dict[str, Any] = {}
         self.loading = threading.Lock()
@@ -75,7 +77,7 @@ class _Worker:
         from zenith_ae.weights import available_weights
 
         if name not in available_weights():
-            raise ConfigError(f"no model {name!r}; there are {', '.join(available_weights())}")
+            raise ConfigError(f"no model {name!r:.60}; there are {', '.join(available_weights())}")
         with self.loading:  # several jobs may be the first to ask
             if name not in self.models:
                 self.models[name] = load(name, threads=self.threads)
@@ -142,17 +144,16 @@ class _Worker:
         data, limit = bytearray(), self.limits.upload
         declared = request.headers.get("content-length", "")
         stream = request.stream()
-        begun = not (declared.isdecimal() and int(declared) > limit)
-        if begun:
-            async for chunk in stream:
-                data += chunk
-                if len(data) > limit:
-                    break
-            else:
-                return bytes(data)
-            data.clear()
-        if begun or request.headers.get("expect", "").lower() != "100-continue":  # else nothing comes unasked
-            await _drain(stream)
+        try:
+            while not (declared.isdecimal() and int(declared) > limit) and len(data) <= limit:
+                data += await asyncio.wait_for(anext(stream), STALL)
+        except StopAsyncIteration:
+            return bytes(data)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise HTTPException(
+                408, f"nothing of the body came for {STALL} s", {"Connection": "close"}
+            ) from None
+        data.clear()
         raise HTTPException(413, f"the body exceeds the limit of {limit} bytes", {"Connection": "close"})
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -177,21 +178,6 @@ async def _unless_gone(job: asyncio.Future[Response], request: Request, seconds:
     finally:
         gone.cancel()
         job.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for, if by nobody
-
-
-async def _drain(stream: AsyncIterator[bytes]) -> None:
-    """Read on for a while, and forget it: a client that still sends does not look for an answer, and
-    sees only that the connection breaks if it is closed too early."""
-
-    async def read() -> None:
-        left = DRAIN
-        async for chunk in stream:
-            left -= len(chunk)
-            if left <= 0:
-                break
-
-    with suppress(TimeoutError, asyncio.TimeoutError):
-        await asyncio.wait_for(read(), GRACE)
 
 
 Share = Annotated[float, Query(ge=0, le=1)]
@@ -229,7 +215,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        worker.executor.shutdown(wait=True, cancel_futures=True)
+        worker.executor.shutdown(wait=False, cancel_futures=True)  # nobody waits for a job's end any more
 
     # The interactive pages of FastAPI load scripts from elsewhere; /docs here is a page of its own.
     app = FastAPI(
@@ -340,7 +326,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
                 model or shipped_reader(file) or file.model, "autoencoder"
             )
             if not file.fits(autoencoder):
-                raise ConfigError(f"body: made by {file.model} ({file.weights}); {autoencoder.name} does "
+                raise ConfigError(f"body: made by {file.maker}; {autoencoder.name} does "
                                   "not read its latents")  # fmt: skip
             result = autoencoder.decode_picture(file)
             worker.pixels.labels("decode").inc(file.width * file.height)
@@ -369,6 +355,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         return HTMLResponse(_page(app.openapi()))
 
     app.add_middleware(_Head)
+    app.add_middleware(_HearOut)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
@@ -387,6 +374,43 @@ class _Head:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send)
+
+
+class _HearOut:
+    """Reads what is left of a body for a while, and forgets it, before it answers with an error: a client
+    that still sends does not look for an answer, and sees only that the connection breaks if it is closed
+    too early."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        # Behind the header "Expect: 100-continue" nothing comes before it is asked for.
+        expected = (b"expect", b"100-continue") in ((name, value.lower()) for name, value in scope["headers"])
+        asked, ended = not expected, False
+
+        async def hear() -> Message:
+            nonlocal asked, ended
+            asked = True
+            message = await receive()
+            ended = message["type"] == "http.disconnect" or not message.get("more_body", False)
+            return message
+
+        async def hear_out() -> None:
+            left = DRAIN
+            while not ended and left > 0:
+                left -= len((await hear()).get("body", b""))
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400 and asked:
+                with suppress(TimeoutError, asyncio.TimeoutError):
+                    await asyncio.wait_for(hear_out(), GRACE)
+            await send(message)
+
+        await self.app(scope, hear, answer)
 
 
 def _sigma(text: str) -> float | None:
@@ -441,7 +465,7 @@ curl --data-binary @photo.latent.safetensors "localhost:8000/decode?format=webp"
 
 
 def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM, whose handlers are then called once more.
 
     Raises
     ------
@@ -456,3 +480,8 @@ def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
         config = uvicorn.Config(create_app(limits, threads), log_level="warning", server_header=False,
                                 timeout_graceful_shutdown=GRACE)  # fmt: skip
         uvicorn.Server(config).run([listener])
+
+
+def is_working() -> bool:
+    """Whether a job is still worked on; its thread cannot be stopped, and Python waits for threads."""
+    return any(thread.name.startswith(_JOB) and thread.is_alive() for thread in threading.enumerate())

@@ -176,19 +176,26 @@ class Session:
         if options["as_json"] and options["output"] == STDIO:
             raise click.UsageError("--json and -o - both want standard output; write to a file")
         self.reporter = Reporter(options["as_json"], options["quiet"], options["verbose"])
-        foreign: set[str] = set()
-        self.jobs = plan(options["inputs"], options["output"], kind, foreign)
-        if foreign:
-            from zenith_ae.camera_raw import RAW_SUFFIXES
-
-            endings = sorted({Path(file).suffix.lower() for file in foreign})
-            what = f"{number_of(len(foreign), 'file')} left out: {' '.join(endings)} cannot be read"
-            raw = not RAW_SUFFIXES.isdisjoint(endings)
-            what += " without rawpy (pip install 'zenith-ae[raw]')" if raw else "; convert them first"
-            self.reporter.note(what)
+        self._foreign: set[str] = set()
+        self.jobs = self._plan()
         if options["as_json"] and any(job.output == STDIO for job in self.jobs):
             raise click.UsageError("--json and the result both want standard output; give -o FILE")
         self._models: dict[str, Any] = {}
+
+    def _plan(self) -> list[Job]:
+        """The jobs of the inputs; a note says what is left out that has not been told yet."""
+        foreign: set[str] = set()
+        jobs = plan(self.options["inputs"], self.options["output"], self.kind, foreign)
+        if new := foreign - self._foreign:
+            from zenith_ae.camera_raw import RAW_SUFFIXES
+
+            endings = sorted({Path(file).suffix.lower() for file in new})
+            what = f"{number_of(len(new), 'file')} left out: {' '.join(endings)} cannot be read"
+            raw = not RAW_SUFFIXES.isdisjoint(endings)
+            what += " without rawpy (pip install 'zenith-ae[raw]')" if raw else "; convert them first"
+            self.reporter.note(what)
+        self._foreign |= new
+        return jobs
 
     def load(self, name: str) -> Any:
         if name not in self._models:
@@ -233,9 +240,11 @@ class Session:
         while True:
             start = time.thread_time()
             there = os.path.isdir(self.options["inputs"][0])  # a network's folder may be away for a while
-            planned = plan(self.options["inputs"], self.options["output"], self.kind) if there else []
+            planned = self._plan() if there else []
             jobs = [job for job in planned if not isinstance(job.error, EmptyFolderError)]
             now = {job.source: _state(job.source) for job in jobs}
+            # What failed and has gone since is new when it comes back.
+            tried = {source: state for source, state in tried.items() if source in made or now.get(source)}
             still = [
                 job
                 for job in jobs
@@ -271,12 +280,12 @@ class Session:
 
 
 def _state(path: str) -> object:
-    """What changes while a file is being written; None if it is gone."""
+    """What changes while a file is being written, and with its permissions; None if it is gone."""
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return found.st_size, found.st_mtime_ns, os.access(path, os.R_OK)
 
 
 def read(job: Job, every: bool = False) -> Picture:
@@ -338,8 +347,10 @@ def picture_suffix(options: dict[str, Any]) -> str | None:
 def write_stdout(data: bytes) -> None:
     if getattr(sys.stdout, "name", "") == os.devnull:  # which `cli.run` puts where a shell closed it
         raise OutputError("<stdout>: is closed; give -o FILE")
+    rest = memoryview(data)
     try:
-        sys.stdout.buffer.write(data)
+        while rest:  # without a buffer (PYTHONUNBUFFERED) a write may take a part
+            rest = rest[sys.stdout.buffer.write(rest) or 0 :]
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,7 +190,7 @@ def serve(
       curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
     """
     try:
-        from .server import listen
+        from .server import is_working, listen
     except ImportError as error:
         raise click.ClickException(
             f"the server needs {error.name}: install the extra with  pip install 'zenith-ae[serve]'"
@@ -200,4 +201,11 @@ def serve(
         raise click.ClickException(
             f"{host}:{port}: {reason(error)}; choose another --port or --host"
         ) from None
+    except (KeyboardInterrupt, SystemExit) as end:
+        if is_working():  # for nobody any more
+            interrupted = isinstance(end, KeyboardInterrupt)
+            if interrupted:
+                click.echo("zenith-ae: interrupted", err=True)
+            os._exit(130 if interrupted else 143)
+        raise
     raise KeyboardInterrupt  # it was ended by one

@@ -28,7 +28,7 @@ from PIL import Image
 
 from zenith_ae.batches import to_rgb
 from zenith_ae.errors import ImageError, LatentError, ZenithError
-from zenith_ae.image_writing import encode_picture
+from zenith_ae.image_writing import describes, encode_picture
 from zenith_ae.images import (
     FOREIGN_SUFFIXES,
     READABLE_SUFFIXES,
@@ -674,10 +674,7 @@ def write_preview(picture: Picture, stem: Path) -> tuple[str, float]:
     if scale < 1:
         size = (max(1, int(image.width * scale)), max(1, int(image.height * scale)))
         image = image.resize(size, Image.Resampling.LANCZOS)
-    options: dict[str, Any] = {}
-    profile = picture.metadata.get("icc_profile")
-    if profile and picture.layout != "CMYK":
-        options["icc_profile"] = profile
+    options = _profile(picture, image)
     if image.width * image.height > LOSSLESS_PIXELS and max(image.size) < 65000:
         path = f"{stem}.jpg"
         image.save(path, "JPEG", quality=95, subsampling=0, **options)
@@ -690,11 +687,14 @@ def write_preview(picture: Picture, stem: Path) -> tuple[str, float]:
 def write_thumbnail(picture: Picture, path: Path) -> str:
     image = _shown(picture)
     image.thumbnail((THUMBNAIL, THUMBNAIL))
-    options = {}
-    if picture.layout != "CMYK" and "icc_profile" in picture.metadata:
-        options["icc_profile"] = picture.metadata["icc_profile"]
-    image.save(path, "JPEG", quality=85, **options)
+    image.save(path, "JPEG", quality=85, **_profile(picture, image))
     return str(path)
+
+
+def _profile(picture: Picture, shown: Image.Image) -> dict[str, Any]:
+    """What to save a picture with for its colours to be right; what is shown may have others (CMYK, LA)."""
+    profile = picture.metadata.get("icc_profile", b"")
+    return {"icc_profile": profile} if profile and describes(profile, shown.mode) else {}
 
 
 def write_difference(before: Picture, after: Picture, stem: Path) -> tuple[str, int]:

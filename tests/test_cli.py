@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 import zenith_ae
 from zenith_ae import files
 from zenith_ae import weights as weights_module
+from zenith_ae.__main__ import main
 from zenith_ae._kernels import fast_bf16
 from zenith_ae.app.cli import run
 from zenith_ae.errors import OutputError
@@ -847,6 +849,46 @@ def test_doctor_notices_a_wrong_result(capsys, monkeypatch):
     assert "FAIL  generic: " in out and out.rstrip().splitlines()[-1].startswith("FAIL: ")
 
 
+class Piecemeal(io.RawIOBase):
+    """Standard output as PYTHONUNBUFFERED makes it: a write takes what there is room for."""
+
+    def __init__(self, room):
+        self.taken, self.room = b"", room
+
+    def write(self, data):
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        part = bytes(data[: min(1000, self.room)])
+        self.taken, self.room = self.taken + part, self.room - len(part)
+        return len(part)
+
+
+def test_a_result_is_written_whole_to_standard_output_or_is_a_failure(here, dn, capsys, monkeypatch):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)).save("a.png")
+    for room, code in ((2**20, 0), (3500, 1)):
+        pipe = Piecemeal(room)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", SimpleNamespace(buffer=pipe, name="<stdout>", isatty=lambda: False))
+            assert run(["denoise", "a.png", *dn, "-o", "-"]) == code
+        if code:
+            assert "<stdout>: cannot write: No space left on device" in capsys.readouterr().err
+        else:
+            with Image.open(io.BytesIO(pipe.taken)) as image:
+                assert image.convert("RGB").size == (50, 40)
+
+
+def test_an_interrupt_while_the_program_loads_is_one_line(capsys, monkeypatch):
+    class Loading:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "zenith_ae.app.cli", Loading())
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "zenith-ae: interrupted\n"
+
+
 # ---- watch, completion, convert
 
 
@@ -1008,6 +1050,76 @@ def test_watch_waits_for_a_folder_that_is_away(here, dn, monkeypatch):
     monkeypatch.setattr(time, "sleep", sleep)
     assert run(["watch", "in", "-o", "out", *dn]) == 130
     assert looks[-1] == ["a.denoised.png"]
+
+
+def test_watch_tries_again_what_was_away_when_its_turn_came(here, dn, capsys, monkeypatch):
+    from zenith_ae import images
+
+    real, looks = images.read_picture, []
+    for name in ("a", "b"):
+        picture(f"in/{name}.png")
+
+    def read_picture(*arguments, **options):
+        if not looks[2:] and os.path.isdir("in"):  # the folder goes while they wait
+            os.rename("in", "away")
+        return real(*arguments, **options)
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 4:
+            os.rename("away", "in")
+        if len(looks) == 8:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(images, "read_picture", read_picture)
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    out, err = capsys.readouterr()
+    assert err.count("no such file") == 2
+    assert tree("out") == ["a.denoised.png", "b.denoised.png"] and out.count(" -> ") == 2  # each once
+
+
+def test_watch_tries_again_what_may_be_read_since(here, dn, capsys, monkeypatch):
+    from zenith_ae import images
+
+    locked, real, access, looks = [True], images.read_picture, os.access, []
+    picture("in/a.png")
+
+    def read_picture(path, *arguments, **options):
+        if locked[0]:
+            raise images.ImageError(f"{path}: cannot be read: Permission denied")
+        return real(path, *arguments, **options)
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 4:
+            locked[0] = False
+        if len(looks) == 8:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(images, "read_picture", read_picture)
+    monkeypatch.setattr(os, "access", lambda path, mode: not locked[0] and access(path, mode))
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    out, err = capsys.readouterr()
+    assert err.count("Permission denied") == 1
+    assert out.count(" -> ") == 1
+
+
+def test_watch_says_once_of_each_file_that_it_leaves_it_out(here, dn, capsys, monkeypatch):
+    looks = []
+    picture("in/a.png")
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) in (2, 4):
+            Path(f"in/{len(looks)}.heic").touch()
+        if len(looks) == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    assert capsys.readouterr().err.count("1 file left out: .heic cannot be read") == 2
 
 
 def test_watch_rests_longer_where_looking_is_work(here, dn, monkeypatch):

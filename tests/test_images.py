@@ -815,6 +815,41 @@ def test_links_are_followed_and_permissions_kept(tmp_path):
     assert real.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="extended attributes are Linux's here")
+@pytest.mark.parametrize("nameless", [True, False])
+def test_what_replaces_a_private_file_is_private_from_its_first_moment(tmp_path, monkeypatch, nameless):
+    private, modes = tmp_path / "private", []
+    private.write_bytes(b"old")
+    private.chmod(0o600)
+    noted = True
+    try:
+        os.setxattr(private, "user.note", b"mine")
+    except OSError:  # this file system has none
+        noted = False
+
+    def look(*arguments, real=os.replace):
+        modes.extend(path.stat().st_mode & 0o777 for path in tmp_path.iterdir())
+        return real(*arguments)
+
+    if not nameless:
+        monkeypatch.setattr(files, "_open_nameless", lambda folder: None)
+    monkeypatch.setattr(os, "replace", look)
+    before = os.umask(0)
+    try:
+        with atomic_writer(private) as file:
+            file.write(b"new")
+            file.flush()
+            modes.extend(path.stat().st_mode & 0o777 for path in tmp_path.iterdir())
+        assert set(modes) == {0o600} and len(modes) >= 3
+        with atomic_writer(tmp_path / "public") as file:
+            file.write(b"for all")
+    finally:
+        os.umask(before)
+    assert private.read_bytes() == b"new" and private.stat().st_mode & 0o777 == 0o600
+    assert not noted or os.getxattr(private, "user.note") == b"mine"
+    assert (tmp_path / "public").stat().st_mode & 0o777 == 0o666
+
+
 def test_encoding_to_a_stream_equals_the_file(tmp_path):
     picture = from_pil(pixels("RGB"))
     buffer = io.BytesIO()

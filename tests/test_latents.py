@@ -134,6 +134,40 @@ def test_eight_bits_of_other_channels_are_a_latent_error(name):
         parse_latents(save(tensors | {name: tensors[name][:1]}, latent_metadata(data)), "x")
 
 
+@pytest.mark.filterwarnings("error")
+def test_eight_bits_of_steps_beyond_all_numbers_are_a_latent_error():
+    data = encode_latents(a_file(), "uint8")
+    tensors = load(data)
+    tensors["step"][:] = 3e38
+    tensors["latents"][:] = 7
+    with pytest.raises(LatentError, match="not finite"):
+        parse_latents(save(tensors, latent_metadata(data)), "x")
+
+
+def test_what_a_latent_file_lacks_is_named():
+    data = encode_latents(a_file())
+    tensors, metadata = load(data), latent_metadata(data)
+    with pytest.raises(LatentError, match=r"x: damaged latent file \(there is no 'latents'\)"):
+        parse_latents(save({"z": tensors["latents"]}, metadata), "x")
+    with pytest.raises(LatentError, match=r"\(there is no 'mode'\)"):
+        parse_latents(save(tensors, {k: v for k, v in metadata.items() if k != "mode"}), "x")
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save as save_torch
+
+    half = {"latents": torch.from_numpy(tensors["latents"]).bfloat16()}
+    with pytest.raises(LatentError, match="x: holds numbers of type BF16; store them as F16 or F32"):
+        parse_latents(save_torch(half, metadata), "x")
+
+
+@pytest.mark.parametrize("key", ["format_version", "mode"])
+def test_messages_hold_little_of_a_file(key):
+    data = encode_latents(a_file())
+    with pytest.raises(LatentError) as error:
+        parse_latents(save(load(data), latent_metadata(data) | {key: "9" * 10**6}), "x")
+    assert len(str(error.value)) < 200
+    assert len(replace(a_file(), model="m" * 10**6, weights="w" * 10**6).maker) < 100
+
+
 def test_eight_bits_of_another_shape_are_a_latent_error_and_do_not_grow():
     """20,000 numbers, which as (20000, 1, 20000) would take 3 GB."""
     many = np.zeros(20_000, np.float32)

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -25,6 +27,7 @@ pytest.importorskip("httpx", reason="the client of these tests")
 from fastapi.testclient import TestClient
 
 import zenith_ae
+from zenith_ae.app import server as server_module
 from zenith_ae.app.server import Limits, create_app
 from zenith_ae.errors import MissingDependencyError
 from zenith_ae.latents import encode_latents, parse_latents
@@ -362,10 +365,10 @@ def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():
     try:
         port = int(server.stderr.readline().split()[1].rstrip("/").rpartition(":")[2])
 
-        def post(length, sent, *more):
+        def post(length, sent, *more, path=b"/denoise"):
             """Status line of a POST that announces ``length`` bytes, and how many could be sent."""
             with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-                head = [b"POST /denoise HTTP/1.1", b"Host: x", b"Content-Length: %d" % length, *more]
+                head = [b"POST %s HTTP/1.1" % path, b"Host: x", b"Content-Length: %d" % length, *more]
                 connection.sendall(b"\r\n".join(head) + b"\r\n\r\n")
                 done, chunk = 0, b"x" * 2**16
                 try:
@@ -377,6 +380,10 @@ def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():
 
         for _ in range(3):  # the whole body is sent before the answer is read
             assert post(20 * 2**20, 20 * 2**20) == (b"HTTP/1.1 413 Request Entity Too Large\r\n", 20 * 2**20)
+        for path, status in ((b"/denoise?foo=1", 422), (b"/denoise?sigma=999", 400), (b"/nothing", 404),
+                             (b"/health", 405)):  # fmt: skip
+            answer, done = post(20 * 2**20, 20 * 2**20, b"Connection: close", path=path)
+            assert answer.startswith(b"HTTP/1.1 %d " % status) and done == 20 * 2**20, path
         answer, _ = post(10**12, 0, b"Expect: 100-continue")
         assert answer.startswith(b"HTTP/1.1 413")
         with socket.create_connection(
@@ -406,6 +413,62 @@ def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():
         finally:
             server.kill()
             server.stderr.close()
+
+
+def test_a_body_that_stalls_is_given_up(monkeypatch):
+    monkeypatch.setattr(server_module, "STALL", 0.05)
+    app, sent = create_app(Limits(queue=0), threads=1), []
+
+    async def main():
+        parts = [{"type": "http.request", "body": b"x", "more_body": True}]
+
+        async def receive():
+            return parts.pop() if parts else await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "root_path": "",
+                 "path": "/denoise", "raw_path": b"/denoise", "query_string": b"", "headers": [],
+                 "server": ("here", 80), "client": ("me", 1), "app": app}  # fmt: skip
+        monkeypatch.setattr(server_module, "GRACE", 0.05)
+        await app(scope, receive, send)
+
+    asyncio.run(main())
+    assert sent[0]["status"] == 408
+    assert b"nothing of the body came for 0.05 s" in sent[1]["body"]
+    assert TestClient(app).get("/health").json()["in_progress"] == 0
+
+
+def test_a_server_that_is_told_to_end_does_not_wait_for_a_job(tmp_path):
+    pytest.importorskip("uvicorn")
+    program = [sys.executable, "-m", "zenith_ae", "serve", "--port", "0", "--threads", "1"]
+    process = subprocess.Popen(program, stderr=subprocess.PIPE, text=True,
+                               env=os.environ | {"PYTHONUNBUFFERED": "1"})  # fmt: skip
+    try:
+        address = process.stderr.readline().split()[1]
+        body = png(noisy(height=2000, width=4000))
+
+        def post():
+            try:
+                urllib.request.urlopen(address + "denoise?sigma=5&passes=8", body, timeout=300)
+            except urllib.error.HTTPError as error:
+                return error.code, json.load(error)["detail"]
+
+        with ThreadPoolExecutor(1) as threads:
+            answer = threads.submit(post)
+            while True:  # until it is worked on
+                with urllib.request.urlopen(address + "metrics", timeout=60) as response:
+                    if b"zenith_in_progress 1.0" in response.read():
+                        break
+                time.sleep(0.05)
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130  # the job takes minutes
+            assert answer.result() == (503, "the server ends")
+    finally:
+        process.kill()
+        process.stderr.close()
 
 
 def test_defaults_of_the_command_are_those_of_the_limits():

@@ -187,7 +187,8 @@ def test_several_processes_train_one_model(tmp_path) -> None:
         [
             np.concatenate(parts)
             for parts in zip(
-                *(alone.make_batch(np.random.default_rng((0, rank, i))) for rank in (0, 1)), strict=True
+                *(alone.make_batch(np.random.default_rng((*alone.stream, rank, i))) for rank in (0, 1)),
+                strict=True,
             )
         ]
         for i in range(6)
@@ -198,6 +199,20 @@ def test_several_processes_train_one_model(tmp_path) -> None:
     for name in one:
         torch.testing.assert_close(two[name], one[name])
     assert len(log(tmp_path / "two", "loss")) == 6  # the first process alone writes
+
+
+def test_a_training_from_other_weights_sees_other_batches_and_its_continuation_does_not(tmp_path) -> None:
+    def first(trainer: restore.Trainer) -> float:
+        return float(trainer.make_batch(np.random.default_rng((*trainer.stream, 0)))[0][0, 0])
+
+    one, same, other = (line_trainer(tmp_path) for _ in range(3))
+    with torch.no_grad():
+        next(other.model.parameters()).add_(1e-3)
+    later = Trainer(other.model, other.make_batch, other.loss, other.config, other.export)
+    assert first(one) == first(same) != first(later)
+    one.save_checkpoint()
+    assert later.load_checkpoint()
+    assert first(later) == first(one)
 
 
 def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_path) -> None:
@@ -354,9 +369,11 @@ def test_the_expert_does_not_go_on_from_a_checkpoint_of_the_denoiser(photos, den
 def test_each_part_learns_the_noise_that_is_its_own(photos, denoiser, tmp_path, monkeypatch) -> None:
     def noted(mixture: Mixture, *args: object, **options: object) -> restore.RestoreRecipe:
         seen.append(mixture)
-        return recipe(mixture, *args, **options)
+        made.append(recipe(mixture, *args, **options))
+        return made[-1]
 
     seen: list[Mixture] = []
+    made: list[restore.RestoreRecipe] = []
     recipe = restore.RestoreRecipe
     data = [str(photos)]
     first = str(restore.train_restoration(denoiser, data, steps(tmp_path / "a", 1)))
@@ -368,6 +385,8 @@ def test_each_part_learns_the_noise_that_is_its_own(photos, denoiser, tmp_path, 
         restore.train_restoration(denoiser, data, steps(tmp_path / f"{i}", 1), init=init, only=only)
     wanted = ("noise", "noise", "noise", "noise", "other", "white", "sorter")
     assert seen == [degradations.MIXTURES[name] for name in wanted]
+    # An estimator that has learned and stays as it is, is believed from the start.
+    assert [one.guessing for one in made] == [0.2, 0, 0.2, 0.2, 0, 0, 0]
     own = Mixture(grey=0.5)
     restore.train_restoration(denoiser, data, steps(tmp_path / "own", 1), own, init=whole, only="denoiser")
     assert seen[-1] is own

@@ -172,6 +172,8 @@ def test_split_is_disjoint_complete_and_independent_of_order(folder: Path) -> No
     twins = [folder.parent / "twin" / side for side in "01"]  # whose files have the same names
     first, second = (ImagePool(order).split(validation=1)[1].images[0] for order in (twins, twins[::-1]))
     np.testing.assert_array_equal(first, second)
+    twice, same = ImagePool([folder, folder]).split(validation=2, seed=3)
+    assert set(same.names) == set(validation.names) and len(twice) == 6
     chosen = {tuple(ImagePool([folder]).split(2, seed)[1].names) for seed in range(20)}
     assert len(chosen) > 1
     with pytest.raises(ValueError, match="validation"):
@@ -349,6 +351,18 @@ def test_poisson_gaussian_has_the_variance_of_a_sensor() -> None:
             assert error[..., channel].std() == pytest.approx(expected, rel=0.04)
             assert abs(error[..., channel].mean()) < expected / 40
         assert sigma.mean() == pytest.approx((degraded - clean).std(), rel=0.05)
+
+
+def test_few_dots_are_as_frequent_as_many() -> None:
+    zero = dict.fromkeys(Mixture.KINDS, 0.0)
+    mixture = Mixture(**zero | {"salt_and_pepper": 1.0}, grey=0.0)
+    clean = np.full((60, 96, 96, 3), 128, np.uint8) + rng().integers(0, 20, (60, 96, 96, 3)).astype(np.uint8)
+    degraded, target, _, _ = mixture.sample(clean, rng())
+    hit = (degraded != target).any(axis=3).mean(axis=(1, 2))
+    low, high = mixture.shot_fraction
+    middle = math.sqrt(low * high)
+    assert 0.3 < (hit < middle).mean() < 0.7
+    assert hit.max() < 3.2 * high  # of the samples, of which a pixel has three
 
 
 @pytest.mark.parametrize("per_channel", [False, True])

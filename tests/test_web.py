@@ -176,6 +176,17 @@ def test_transparency_is_shown_on_white(shop):
     assert np.asarray(Image.open(shown)).min() == 255
 
 
+@pytest.mark.parametrize("colours, kept", [(b"GRAY", False), (b"RGB ", True)])
+def test_a_profile_goes_with_the_colours_that_it_describes(tmp_path, colours, kept):
+    """Transparency is shown on white, so grey with it as RGB."""
+    profile = bytes(16) + colours + bytes(108)
+    seen = Picture(np.full((9, 9, 2), 100, np.uint8), "LA", "LA", metadata={"icc_profile": profile})
+    for path in (web_jobs.write_preview(seen, tmp_path / "a")[0],
+                 web_jobs.write_thumbnail(seen, tmp_path / "b.jpg")):  # fmt: skip
+        with Image.open(path) as image:
+            assert image.mode == "RGB" and ("icc_profile" in image.info) == kept
+
+
 def test_large_picture_is_shown_smaller_but_written_whole(shop, monkeypatch):
     monkeypatch.setattr(web_jobs, "PREVIEW_PIXELS", 1000)
     monkeypatch.setattr(web_jobs, "LOSSLESS_PIXELS", 500)

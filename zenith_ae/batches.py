@@ -161,7 +161,12 @@ def is_tensor(value: Any) -> bool:
 
 def without_torch(value: Any) -> Any:
     """A torch tensor as a float32 array, of any device and dtype; all else as it is."""
-    return value.detach().float().cpu().numpy() if is_tensor(value) else value
+    return value.detach().float().cpu().resolve_neg().numpy() if is_tensor(value) else value
+
+
+def is_dense(tensor: Any) -> bool:
+    """Whether a torch tensor has its values in memory, as numpy wants them."""
+    return str(tensor.layout) == "torch.strided" and not (tensor.is_meta or tensor.is_nested)
 
 
 def tensor_like(array: NDArray, like: Any) -> Any:
@@ -175,7 +180,7 @@ def _from_tensor(tensor: Any) -> Batch:
     integer = str(tensor.dtype) == "torch.uint8"
     if not (integer or tensor.is_floating_point()):
         raise ImageError(f"a torch picture must be uint8 or float in [0, 1], got {tensor.dtype}")
-    if str(tensor.layout) != "torch.strided" or tensor.is_meta:
+    if not is_dense(tensor):
         raise ImageError(
             "a torch picture must be dense, with values: give tensor.to_dense(), not on device 'meta'"
         )
@@ -190,7 +195,9 @@ def _from_tensor(tensor: Any) -> Batch:
 
     def restore(new: NDArray) -> Any:
         if str(tensor.dtype) == "torch.float64":
-            new = _where_changed(new, pixels, whole.detach().cpu().numpy().transpose(0, 2, 3, 1))
+            new = _where_changed(
+                new, pixels, whole.detach().cpu().resolve_neg().numpy().transpose(0, 2, 3, 1)
+            )
         result = tensor_like(new.transpose(0, 3, 1, 2), tensor)
         return result if tensor.ndim == 4 else result[0]
 

@@ -125,9 +125,12 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
     try:
         descriptor = None if special else _open_nameless(target.parent)
         nameless = descriptor is not None
-        raw = io.FileIO(
-            descriptor if descriptor is not None else temporary, "w" if special or nameless else "x"
-        )
+        if descriptor is not None:
+            raw = io.FileIO(descriptor, "w")
+        elif special or not target.exists():
+            raw = io.FileIO(temporary, "w" if special else "x")
+        else:
+            raw = io.FileIO(temporary, "x", opener=_open_private)
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {reason(error)}; choose another place") from None
     file = _Writer(raw)
@@ -136,6 +139,7 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             if not special:
+                _take_after(target, raw.fileno())
                 os.fsync(raw.fileno())
             if nameless:
                 named = _give_name(raw.fileno(), target, temporary)
@@ -144,7 +148,6 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
                 file.close()
         if not special:
             if not named:
-                _keep_permissions(target, temporary)
                 os.replace(temporary, target)
             _sync_folder(target.parent)
     except OSError as error:
@@ -207,7 +210,8 @@ def _give_name(descriptor: int, target: Path, temporary: Path) -> bool:
 
 def _copy(descriptor: int, path: Path) -> None:
     """Write what a file without a name holds to a new one with a name."""
-    with open(path, "xb") as file:
+    with open(path, "xb", opener=_open_private) as file:
+        _take_after(descriptor, file.fileno())
         offset = 0
         while chunk := os.pread(descriptor, 2**20, offset):
             file.write(chunk)
@@ -234,9 +238,23 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def _keep_permissions(target: Path, temporary: Path) -> None:
-    with contextlib.suppress(OSError):
-        os.chmod(temporary, target.stat().st_mode & 0o7777)
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _take_after(old: Path | int, descriptor: int) -> None:
+    """Give a file the owner, the permissions and the extended attributes of an old one, where possible.
+
+    Before it has a name, so that nobody can read it who could not read the old one.
+    """
+    with contextlib.suppress(OSError):  # there is no old one
+        found = os.stat(old)
+        with contextlib.suppress(OSError):  # only root may give files away
+            os.fchown(descriptor, found.st_uid, found.st_gid)
+        os.fchmod(descriptor, found.st_mode & 0o7777)
+        for name in os.listxattr(old) if hasattr(os, "listxattr") else ():
+            with contextlib.suppress(OSError):
+                os.setxattr(descriptor, name, os.getxattr(old, name))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -195,9 +195,7 @@ def _prepare(
     for key in spec.keeps:
         if key in picture.metadata:
             options[key] = picture.metadata[key]
-    # Bytes 16..19 of an ICC profile name the colours that it describes.
-    described = _PROFILED.get(options.get("icc_profile", b"")[16:20])
-    if described and image.mode not in described:
+    if not describes(options.get("icc_profile", b""), image.mode):
         del options["icc_profile"]
         notes = (*notes, "the ICC profile does not describe these colours and is dropped")
     profile = picture.metadata.get("icc_profile", b"")
@@ -250,6 +248,12 @@ def _prepare(
             tags[_TIFF_XMP] = options.pop("xmp")
         options["tiffinfo"] = tags  # with these Pillow ignores an option exif
     return image, options, notes
+
+
+def describes(profile: bytes, mode: str) -> bool:
+    """Whether an ICC profile is about the colours of a Pillow mode; its bytes 16 to 19 name them."""
+    modes = _PROFILED.get(profile[16:20])
+    return modes is None or mode in modes
 
 
 def _is_srgb(profile: bytes) -> bool:

@@ -20,7 +20,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,11 @@ class LatentFile:
     width: int
     mode: str = "RGB"
     space: str = ""
+
+    @property
+    def maker(self) -> str:
+        """The model and the weights that made it, short enough for a message."""
+        return f"{self.model:.60} ({self.weights:.20})"
 
     def fits(self, model: Reader) -> bool:
         """Whether ``model`` made the latents, or another one of their space."""
@@ -176,10 +181,11 @@ def _values(tensors: dict[str, NDArray]) -> NDArray:
     if latents.dtype != np.uint8 or latents.ndim != 4:  # of another shape they would grow below
         return latents
     channels = latents.shape[1:2]
-    low, step = (tensors[name].astype(np.float32).ravel() for name in ("low", "step"))
-    if low.shape != channels or step.shape != channels:
-        raise ValueError(f"low and step of {low.size} and {step.size} channels")
-    return low[:, None, None] + step[:, None, None] * latents
+    with np.errstate(all="ignore"):  # what overflows here is found not to be finite
+        low, step = (tensors[name].astype(np.float32).ravel() for name in ("low", "step"))
+        if low.shape != channels or step.shape != channels:
+            raise ValueError(f"low and step of {low.size} and {step.size} channels")
+        return low[:, None, None] + step[:, None, None] * latents
 
 
 def as_stored(latents: NDArray, dtype: str) -> NDArray[np.float32]:
@@ -241,22 +247,30 @@ def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
     metadata = latent_metadata(data)
     if metadata is None:
         raise LatentError(f"{name}: not a latent file of zenith-ae; make one with `zenith-ae encode`")
-    if metadata.get("format_version") not in ("1", "2"):
-        raise LatentError(f"{name}: latent format version {metadata.get('format_version')!r} is not known; "
+    version = metadata.get("format_version")
+    if version not in ("1", "2"):
+        raise LatentError(f"{name}: latent format version {version!r:.40} is not known; "
                           "use a newer zenith-ae")  # fmt: skip
     try:
         tensors = load(data)
         latents = _values(tensors)
         height, width = int(metadata["height"]), int(metadata["width"])
         model, weights, mode = metadata["model"], metadata["weights"], metadata["mode"]
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+    except KeyError as error:  # what the file lacks, or numbers that numpy lacks
+        key = error.args[0]
+        if key in (entry.get("dtype") for entry in _header(data).values()):
+            raise LatentError(f"{name}: holds numbers of type {key}; store them as F16 or F32") from None
+        raise LatentError(
+            f"{name}: damaged latent file (there is no {key!r}); encode the picture again"
+        ) from None
+    except (SafetensorError, ValueError, TypeError) as error:
         text = " ".join(str(error).split())[:120]
         raise LatentError(
             f"{name}: damaged or truncated latent file ({text}); encode the picture again"
         ) from None
     latents = check_latents(latents, name=name)
     if not _exists(width, height, mode):
-        raise LatentError(f"{name}: damaged latent file (a {width} x {height} picture of mode {mode!r}); "
+        raise LatentError(f"{name}: damaged latent file (a {width} x {height} picture of mode {mode!r:.40}); "
                           "encode the picture again")  # fmt: skip
     return LatentFile(latents, model, weights, height, width, mode, metadata.get("space", ""))
 
@@ -268,8 +282,13 @@ def _exists(width: int, height: int, mode: str) -> bool:
 def latent_metadata(data: bytes) -> dict[str, str] | None:
     """The metadata of a latent file from its first bytes; None if it is not one."""
     try:
-        length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        metadata = _header(data)["__metadata__"]
         return metadata if metadata["format"] == _FORMAT else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _header(data: bytes) -> Any:
+    """The header of a safetensors file: {name of a tensor: its dtype, shape and place}."""
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length])

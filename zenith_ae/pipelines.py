@@ -22,6 +22,7 @@ from .batches import (
     colour_groups,
     continued,
     from_rgb,
+    is_dense,
     is_tensor,
     orient,
     tensor_like,
@@ -53,6 +54,10 @@ SIGMA_LIMIT = 3.0
 # Noise is hardly ever more than so many times its standard deviation: what a network would change beyond is
 # a thin stroke that it takes for a grain. A smaller number would keep some of what is no Gaussian noise.
 _MOST_DEVIATIONS = 8
+# From this level (0..255) on the limit grows with its fifth power, so that from twice as much on there is
+# hardly any: where a few pixels are wrong, hot ones or shot noise, they are so by far more than the level
+# says, which is of all around them. With 5 of 1000 pixels black or white that brings 12 dB.
+_DOTTED = 2
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
@@ -251,6 +256,10 @@ class Autoencoder(_Pipeline):
         tensor = latents if is_tensor(latents) else None
         if tensor is not None and not tensor.is_floating_point():
             raise LatentError(f"latents must be floats, got {tensor.dtype}")
+        if tensor is not None and not is_dense(tensor):
+            raise LatentError(
+                "latents must be dense, with values: give tensor.to_dense(), not on device 'meta'"
+            )
         array = np.asarray(without_torch(latents))
         z = check_latents(array[None] if array.ndim == 3 else array, self.config.latent_channels)
         factor = self.config.factor
@@ -333,9 +342,10 @@ class Denoiser(_Pipeline):
     """Removes noise from pictures. Safe to call from several threads.
 
     The network predicts what to add: clean = clip(image + strength * residual). Of one that was trained
-    for noise (``task`` in the metadata of its weights) that is at most 8 times the noise level, so where
-    there is no noise nothing changes. Grey pictures, also those stored as RGB, go through it as three equal
-    channels and come back as their mean; alpha is untouched.
+    for noise (``task`` in the metadata of its weights) that is at most 8 times the noise level where that is
+    below 2 (of 255, and soon as much as it likes above), so where there is no noise nothing changes. Grey
+    pictures, also those stored as RGB, go through it as three equal channels and come back as their mean;
+    alpha is untouched.
     """
 
     kind = "denoiser"
@@ -625,12 +635,20 @@ def _is_grey(picture: NDArray) -> bool:
 
 def _bound(residual: NDArray[np.float32], levels: NDArray[np.float32]) -> None:
     """Clip a residual (N, H, W, 3) to what noise of the levels (N, 1, 1) or (N, H, W) can be, in place."""
-    for change, level in zip(residual, np.broadcast_to(levels, residual.shape[:3]), strict=True):
+    for change, whole in zip(residual, np.broadcast_to(levels, residual.shape[:3]), strict=True):
         for y in range(0, len(change), _BAND):
-            band, most = change[y : y + _BAND], np.float32(_MOST_DEVIATIONS / 255) * level[y : y + _BAND]
-            if max(-band.min(), band.max()) > most.min():  # seldom, in a noisy picture
+            band, level = change[y : y + _BAND], whole[y : y + _BAND]
+            if max(-band.min(), band.max()) > _most(level.min()):  # seldom, in a noisy picture
+                most = _most(level)
                 for channel in np.moveaxis(band, 2, 0):
                     np.clip(channel, -most, most, out=channel)
+
+
+def _most(level: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What noise of a level (0..255) can be, in units of [0, 1]."""
+    excess = np.maximum(level * np.float32(1 / _DOTTED), 1)
+    excess *= excess
+    return np.float32(_MOST_DEVIATIONS / 255) * level * (excess * excess)
 
 
 def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: float) -> None:

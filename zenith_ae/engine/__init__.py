@@ -48,7 +48,7 @@ def create(
     MissingDependencyError
         If the device needs torch and it is not installed.
     """
-    device = str(device).replace("cpu:0", "cpu")
+    device = "cpu" if str(device) == "cpu:0" else str(device)
     dtype = str(dtype).removeprefix("torch.").replace("bfloat16", "bf16")
     on_torch = re.fullmatch(r"torch|mps|cuda(:\d+)?", device)
     if not on_torch and device not in ("auto", "cpu"):

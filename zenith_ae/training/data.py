@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -199,9 +200,10 @@ class ImagePool(Sequence[np.ndarray]):
         """Split off a validation pool by a hash of each name: the same pictures every time.
 
         Drawn pictures are for training only, and copies of pictures that are split off for neither.
-        Adding pictures moves only those that the newcomers displace; the order of the sources does not
-        matter.
+        Adding pictures moves only those that the newcomers displace; neither the order of the sources nor
+        how often each is given matters.
         """
+        prints = [_fingerprint(image) for image in self.images]
         real = range(len(self) - self._drawn)
         if not 0 <= validation < len(real):
             left_out = f" ({len(self.skipped)} files are none or too small)" if self.skipped else ""
@@ -211,16 +213,18 @@ class ImagePool(Sequence[np.ndarray]):
             )
 
         def place(i: int) -> tuple[Any, ...]:  # files of different sources may have one name
-            return hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest(), _fingerprint(self.images[i])
+            return hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest(), prints[i]
 
-        order = sorted(real, key=place)
-        chosen = {_fingerprint(self.images[i]) for i in order[:validation]}
-        rest = [i for i in range(len(self)) if _fingerprint(self.images[i]) not in chosen]
+        first: dict[Any, int] = {}  # of the copies of each picture
+        for i in sorted(real, key=place):
+            first.setdefault(prints[i], i)
+        chosen = dict(islice(first.items(), validation))
+        rest = [i for i in range(len(self)) if prints[i] not in chosen]
         if not rest:
             raise ImageError(
                 f"all pictures are copies of the {validation} kept for validation; more are needed"
             )
-        return self._subset(rest), self._subset(order[:validation])
+        return self._subset(rest), self._subset([*chosen.values()])
 
     def pick(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Indices (count,) of random pictures, each pixel of the pool equally likely."""

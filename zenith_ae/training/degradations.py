@@ -496,7 +496,7 @@ class Mixture:
     enlarged: Range = (1.2, 3.0)  # by this factor, log-uniform
     photon_gain: Range = (5e-4, 3e-2)  # log-uniform
     read_noise: Range = (5e-4, 1.5e-2)  # log-uniform
-    shot_fraction: Range = (0.005, 0.1)
+    shot_fraction: Range = (5e-4, 0.1)  # log-uniform: few dots are what sensors have
     blur_radius: Range = (0.4, 1.6)  # of Gaussian blur; a disc's radius is 1.4 times as large
     blur_noise: Range = (0.0, 10 / 255)
     noiseless: float = 0.5  # share of the blurred pictures with no more noise than rounding makes
@@ -620,7 +620,7 @@ class Mixture:
         return poisson_gaussian(clean, rng, gain, read, _balance(rng))
 
     def _salt_and_pepper(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
-        return salt_and_pepper(clean, rng, rng.uniform(*self.shot_fraction), rng.random() < 0.5)
+        return salt_and_pepper(clean, rng, _log_uniform(rng, self.shot_fraction), rng.random() < 0.5)
 
     def _blur(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         shape = str(rng.choice(("box", "gaussian", "disc")))
@@ -637,8 +637,8 @@ class Mixture:
 
 #: For each task the mixture of its training: noise of all kinds; white noise, for an expert, with some shot
 #: noise lest one be mistaken for the other; other noise for the most part, for the network beside an expert;
-#: white noise and all other about as often, for what tells them apart; softness, with a little noise, and
-#: pictures that are sharp, which must stay as they are.
+#: white noise and all other about as often, and many grey pictures, for what tells them apart; softness, with
+#: a little noise, and pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
     "white": Mixture(
@@ -646,7 +646,9 @@ MIXTURES = {
         photon_gain=(5e-4, 1e-2),
     ),
     "other": Mixture(gaussian=0.12, stored=0.26, camera=0.5, poisson_gaussian=0.05, salt_and_pepper=0.07),
-    "sorter": Mixture(gaussian=0.4, stored=0.15, camera=0.3, poisson_gaussian=0.05, salt_and_pepper=0.1),
+    "sorter": Mixture(
+        gaussian=0.4, stored=0.15, camera=0.3, poisson_gaussian=0.05, salt_and_pepper=0.1, grey=0.3,
+    ),
     "blur": Mixture(
         gaussian=0.12, stored=0, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,
         sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255),

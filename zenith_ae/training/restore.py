@@ -133,7 +133,7 @@ class RestoreRecipe:
     The denoiser minimises the absolute error of picture + residual, or (``loss_kind`` "psnr") the
     logarithm of each crop's mean squared error, which is what a mean of PSNRs rewards (as in HINet,
     arXiv:2105.06086); better for the end of a training than for its beginning. The estimator minimises the
-    error of the logarithm of the local noise level. After a fifth of the training, part of the
+    error of the logarithm of the local noise level. After a share ``guessing`` of the training, part of the
     pictures is denoised at the *estimated* level, and the estimator learns from the outcome too:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
     know, and most others, whose level nobody does. Some are told too high a level, which people
@@ -167,6 +167,7 @@ class RestoreRecipe:
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     quantile: float = MEDIAN
     part: str = "denoiser"
+    guessing: float = 0.2  # share of the training before estimates are any good
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
@@ -219,7 +220,7 @@ class RestoreRecipe:
             estimation = 2 * torch.maximum(quantile * missing, (quantile - 1) * missing).mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
-            if progress > 0.2 or self.part == "sorter":  # whose estimator has learned
+            if progress >= self.guessing:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
                 plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
         if self.part == "sorter":
@@ -476,6 +477,8 @@ def train_restoration(
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
         mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=part)
+    if init and only not in (None, "estimator"):
+        recipe.guessing = 0.0
     if quantile != MEDIAN:
         if "estimator" not in model:
             raise ConfigError(f"{config.name} has no estimator, which --quantile is about")

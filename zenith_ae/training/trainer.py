@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -212,6 +213,14 @@ def average_over_processes(tensors: Sequence[Tensor]) -> None:
         tensor.copy_(mean.view_as(tensor))
 
 
+def _digest(tensors: list[Tensor]) -> int:
+    """A number that other values would most likely change."""
+    digest = 0
+    for tensor in tensors:
+        digest = crc32(tensor.float().cpu().numpy().tobytes(), digest)
+    return digest
+
+
 def _outline(state: Mapping[str, Any]) -> tuple[Any, ...]:
     """What two checkpoints must have in common, for one to take the place of the other."""
     shapes = [value.shape for value in state.get("average", ())]
@@ -267,6 +276,7 @@ class Trainer:
         self.optimizers = _optimizers(trained, config, settled)
         self.step = 0
         self.seconds = 0.0
+        self.stream = config.seed, _digest(self.average)
         config.out.mkdir(parents=True, exist_ok=True)
         self.checkpoint_path = config.out / "checkpoint.pt"
         self.log_path = config.out / "log.jsonl"
@@ -298,6 +308,7 @@ class Trainer:
             "step": self.step,
             "seconds": self.seconds,
             "goal": self.goal,
+            "stream": self.stream,
         }
         whole = io.BytesIO()  # torch has no word for what a file does not take
         torch.save(state, whole)
@@ -338,6 +349,7 @@ class Trainer:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step, self.seconds = state["step"], state["seconds"]
+        self.stream = state.get("stream", (self.config.seed,))  # one of version 0.1.0 has the seed alone
         if not self.rank:
             print(f"goes on from {self.checkpoint_path} at step {self.step}; --fresh begins anew",
                   file=sys.stderr, flush=True)  # fmt: skip
@@ -396,7 +408,7 @@ class Trainer:
             stop = True
 
         handlers = {s: signal.signal(s, ask_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
-        seed = (self.config.seed,) if self.processes == 1 else (self.config.seed, self.rank)
+        seed = self.stream if self.processes == 1 else (*self.stream, self.rank)
         workers = self._workers()
         batches = Prefetcher(self.make_batch, seed, self.step, workers=max(1, workers), processes=workers > 0)
         try:
