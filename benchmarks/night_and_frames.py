@@ -1,8 +1,9 @@
-"""What automatic mode makes of loud camera noise, and of noise beside plain colours; prints Markdown tables.
+"""What automatic mode makes of loud camera noise, noise beside plain colours and few dots; Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night; plain
 parts are a frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a
-file of 8 bits. PSNR in dB is that of the photograph's own pixels.
+file of 8 bits. Dots are pixels that are black or white, or (hot) single values of bright colours beside weak
+white noise. PSNR in dB is that of the photograph's own pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -19,9 +20,10 @@ from quality import CBSD68
 import zenith_ae
 from zenith_ae.metrics import psnr
 from zenith_ae.training.data import decode_rgb, iter_encoded
-from zenith_ae.training.degradations import Mixture, as_file, gaussian
+from zenith_ae.training.degradations import Mixture, as_file, gaussian, salt_and_pepper
 
 STRENGTHS = (5, 20, 40)
+SHARES = (0.001, 0.003, 0.01)
 SIDE = 256
 
 
@@ -47,6 +49,18 @@ def _plain_parts() -> dict[str, Callable[[], tuple[np.ndarray, float]]]:
         "black bars of 40 pixels": lambda: ((y < 40) | (y >= SIDE - 40), 0.0),
         "black outside of an ellipse": lambda: (((y - 128) / 100) ** 2 + ((x - 128) / 100) ** 2 > 1, 0.0),
     }
+
+
+def _shot(share: float) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
+    return lambda clean, rng: salt_and_pepper(clean, rng, share)[0]
+
+
+def _hot(clean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Noise of sigma 5, and one value in a thousand bright, in a file of 8 bits."""
+    noisy = gaussian(clean, rng, 5 / 255)[0]
+    hot = rng.random(clean.shape) < 0.001
+    noisy[hot] = rng.uniform(0.5, 1, int(hot.sum()))
+    return as_file(noisy)
 
 
 @click.command()
@@ -82,6 +96,16 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             noisy[plain] = colour
             results = (noisy, *(d(noisy) for d in denoisers))
             rows.append([psnr(result[~plain], target[~plain]) for result in results])
+        print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+
+    dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
+    print(f"\n| dots | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
+    for name, degrade in (dots | {"0.1% of the values hot, and sigma 5": _hot}).items():
+        rows = []
+        for i, picture in enumerate(clean):
+            target = picture / np.float32(255)
+            noisy = degrade(target[None], np.random.default_rng((7, i)))[0]
+            rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
         print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
 
 

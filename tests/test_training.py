@@ -392,6 +392,38 @@ def test_each_part_learns_the_noise_that_is_its_own(photos, denoiser, tmp_path, 
     assert seen[-1] is own
 
 
+def test_levels_are_told_estimated_or_less_of_either(photos, tmp_path, monkeypatch) -> None:
+    class Told(torch.nn.Module):
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            planes.append(given[:, 3].mean(dim=(1, 2)))
+            return self.scale * given[:, :3]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.zeros(()))
+
+    class Level(torch.nn.Module):
+        def forward(self, degraded: torch.Tensor) -> torch.Tensor:
+            return torch.ones(len(degraded), 1, 1, 1)
+
+    planes: list[torch.Tensor] = []
+    model = torch.nn.ModuleDict({"denoiser": Told(), "estimator": Level()})
+    recipe = restore.RestoreRecipe(Mixture(), ImagePool([str(photos)]), steps(tmp_path, 1))
+    pictures, sigma = np.zeros((4, 8, 8, 3), np.float32), np.full((4, 8, 8), 0.5, np.float32)
+    own = np.array([False, True, True, True])
+    factor, quantile = np.float32([0.5, 1, 0.5, 2]), np.full(4, 0.5, np.float32)
+    batch = pictures, pictures, sigma, own, factor, own, quantile, pictures
+    unit = 25 / 255
+    recipe.loss(model, batch, 0.1)
+    recipe.loss(model, batch, 0.9)
+    assert planes[0].tolist() == pytest.approx([0.25, 0.5, 0.25, 1])  # estimates are no good yet
+    assert planes[1].tolist() == pytest.approx([0.25, unit, unit / 2, unit])
+    recipe.part = "sorter"
+    monkeypatch.setattr(recipe, "_sorting", lambda model, degraded, target, plane: planes.append(plane))
+    recipe.loss(model, batch, 0.9)
+    assert planes[2].mean(dim=(1, 2, 3)).tolist() == pytest.approx([0.5, unit, unit, unit])
+
+
 def test_a_wrong_choice_of_the_sorter_counts_the_decibels_that_it_costs(photos, tmp_path) -> None:
     class Scaled(torch.nn.Module):  # takes away a share of the level that it is told
         def __init__(self, share: float) -> None:

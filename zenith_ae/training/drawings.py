@@ -199,7 +199,7 @@ def _plain_colour(rng: Rng) -> Colour:
 
 
 def bitmap(rng: Rng) -> Image.Image:
-    """What has few colours and no smooth edges: fax and pixel art, dithered or not, enlarged or not."""
+    """What has few colours and no smooth edges: fax and pixel art; dithered, hatched, enlarged, or not."""
     height, width = SIZE
     picture = (text, interface, line_art, gradient)[int(rng.integers(4))](rng)
     scale = int(rng.choice([1, 1, 2, 3, 4, 8]))
@@ -215,8 +215,26 @@ def bitmap(rng: Rng) -> Image.Image:
         colours = int(rng.integers(3, 17))
         palette = picture.quantize(colours)
         picture = picture.quantize(colours, palette=palette, dither=dither).convert("RGB")
+    if rng.random() < 0.5:
+        picture = _hatched(picture, rng)
     whole = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
     return whole.crop((0, 0, width, height))
+
+
+def _hatched(picture: Image.Image, rng: Rng) -> Image.Image:
+    """A picture with rectangles of stripes or checks as fine as pixels, of any two colours."""
+    pixels = np.array(picture)
+    y, x = np.indices(pixels.shape[:2])
+    for _ in range(int(rng.integers(1, 7))):
+        top, left = (int(v) for v in rng.integers((-20, -20), pixels.shape[:2]))
+        height, width = (int(v) for v in np.exp(rng.uniform(np.log(8), np.log(200), 2)))
+        part = slice(max(top, 0), top + height), slice(max(left, 0), left + width)
+        along = (x, y, x + y)[int(rng.integers(3))]  # at a period of 2 the last is a chessboard
+        period = int(rng.choice([2, 2, 2, 3, 4]))
+        first = np.array(_colour(rng))
+        other = np.clip(first + rng.integers(-60, 61, 3), 0, 255) if rng.random() < 0.5 else _colour(rng)
+        pixels[part] = np.where((along % period < period // 2)[..., None], first, other)[part]
+    return Image.fromarray(pixels)
 
 
 KINDS: tuple[Callable[[Rng], Image.Image], ...] = (
