@@ -323,7 +323,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             file = parse_latents(data, "body")
             check_size((file.width, file.height), "body", limits.pixels)
             autoencoder: Autoencoder = worker.model(
-                model or shipped_reader(file) or file.model, "autoencoder"
+                (shipped_reader(file) or file.model) if model is None else model, "autoencoder"
             )
             if not file.fits(autoencoder):
                 raise ConfigError(f"body: made by {file.maker}; {autoencoder.name} does "

@@ -30,7 +30,7 @@ import zenith_ae
 from zenith_ae.app import server as server_module
 from zenith_ae.app.server import Limits, create_app
 from zenith_ae.errors import MissingDependencyError
-from zenith_ae.latents import encode_latents, parse_latents
+from zenith_ae.latents import LatentFile, encode_latents, parse_latents
 from zenith_ae.pipelines import Denoiser
 
 
@@ -44,6 +44,10 @@ def png(pixels, **options):
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", **options)
     return buffer.getvalue()
+
+
+def latents():
+    return encode_latents(LatentFile(np.zeros((1, 32, 1, 1), np.float32), "none", "0" * 16, 8, 8, "RGB"))
 
 
 def picture(response):
@@ -178,6 +182,7 @@ def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_th
         ("/denoise?format=jpg", png(noisy(mode="RGBA")), 400, "transparency"),
         ("/denoise", b"x" * (10**6 + 1), 413, "exceeds the limit"),
         ("/decode", png(noisy()), 400, "not a latent file"),
+        ("/decode?model=", latents(), 400, "no model ''"),
         ("/denoise?strenght=0", png(noisy()), 422, "no parameter 'strenght'; there are chroma, format"),
     ],
 )

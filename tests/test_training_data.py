@@ -353,18 +353,6 @@ def test_poisson_gaussian_has_the_variance_of_a_sensor() -> None:
         assert sigma.mean() == pytest.approx((degraded - clean).std(), rel=0.05)
 
 
-def test_few_dots_are_as_frequent_as_many() -> None:
-    zero = dict.fromkeys(Mixture.KINDS, 0.0)
-    mixture = Mixture(**zero | {"salt_and_pepper": 1.0}, grey=0.0)
-    clean = np.full((60, 96, 96, 3), 128, np.uint8) + rng().integers(0, 20, (60, 96, 96, 3)).astype(np.uint8)
-    degraded, target, _, _ = mixture.sample(clean, rng())
-    hit = (degraded != target).any(axis=3).mean(axis=(1, 2))
-    low, high = mixture.shot_fraction
-    middle = math.sqrt(low * high)
-    assert 0.3 < (hit < middle).mean() < 0.7
-    assert hit.max() < 3.2 * high  # of the samples, of which a pixel has three
-
-
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_salt_and_pepper_hits_the_asked_fraction_evenly(per_channel: bool) -> None:
     clean = np.full((1, 200, 200, 3), 0.5, np.float32)

@@ -496,7 +496,7 @@ class Mixture:
     enlarged: Range = (1.2, 3.0)  # by this factor, log-uniform
     photon_gain: Range = (5e-4, 3e-2)  # log-uniform
     read_noise: Range = (5e-4, 1.5e-2)  # log-uniform
-    shot_fraction: Range = (5e-4, 0.1)  # log-uniform: few dots are what sensors have
+    shot_fraction: Range = (0.005, 0.1)
     blur_radius: Range = (0.4, 1.6)  # of Gaussian blur; a disc's radius is 1.4 times as large
     blur_noise: Range = (0.0, 10 / 255)
     noiseless: float = 0.5  # share of the blurred pictures with no more noise than rounding makes
@@ -620,7 +620,7 @@ class Mixture:
         return poisson_gaussian(clean, rng, gain, read, _balance(rng))
 
     def _salt_and_pepper(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
-        return salt_and_pepper(clean, rng, _log_uniform(rng, self.shot_fraction), rng.random() < 0.5)
+        return salt_and_pepper(clean, rng, rng.uniform(*self.shot_fraction), rng.random() < 0.5)
 
     def _blur(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         shape = str(rng.choice(("box", "gaussian", "disc")))

@@ -138,8 +138,8 @@ class RestoreRecipe:
     automatic mode is trained as a whole. Few pictures with white noise are, whose level people
     know, and most others, whose level nobody does. Some are told too high a level, which people
     try for a stronger effect and which must do no harm. Of the camera's noise many are told too low
-    a level, or a part of the estimated one: that of real photographs is often softer than the made-up
-    one, so estimates of it fall short, and what looks like a camera's noise is to go all the same.
+    a level: that of real photographs is often softer than the made-up one, so estimates of it fall short,
+    and what looks like a camera's noise is to go all the same.
 
     With an ``elder`` the estimator learns the level of loud white noise, of what is stored as JPEG and of
     drawn pictures; of all else it is to say what that estimator says, also of photographs as they are.
@@ -206,10 +206,7 @@ class RestoreRecipe:
         sigma = torch.from_numpy(batch[2]).to(device)[:, None]
         logs: dict[str, float] = {}
         loss = torch.zeros((), device=device)
-        factor = torch.from_numpy(batch[4]).to(device)[:, None, None, None]
-        if self.part == "sorter":  # which chooses for levels as they are
-            factor = torch.ones_like(factor)
-        plane = sigma * factor
+        plane = sigma * torch.from_numpy(batch[4]).to(device)[:, None, None, None]
         if "estimator" in model:
             estimate = model["estimator"](degraded).float()
             wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
@@ -225,9 +222,7 @@ class RestoreRecipe:
             logs["estimation"] = float(estimation.detach())
             if progress >= self.guessing:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
-                guess = upsample_sigma(estimate, degraded.shape[2:])
-                guess = torch.where(factor < 1, factor * guess.detach(), guess)
-                plane = torch.where(own, guess, plane)
+                plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
         if self.part == "sorter":
             return self._sorting(model, degraded, target, plane)
         if not next(model[self.part].parameters()).requires_grad:
