@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
@@ -349,8 +350,11 @@ def write_stdout(data: bytes) -> None:
         raise OutputError("<stdout>: is closed; give -o FILE")
     rest = memoryview(data)
     try:
-        while rest:  # without a buffer (PYTHONUNBUFFERED) a write may take a part
-            rest = rest[sys.stdout.buffer.write(rest) or 0 :]
+        while rest:  # without a buffer (PYTHONUNBUFFERED) a write may take a part, or nothing
+            taken = sys.stdout.buffer.write(rest)
+            if taken is None:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            rest = rest[taken:]
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise

@@ -852,12 +852,14 @@ def test_doctor_notices_a_wrong_result(capsys, monkeypatch):
 class Piecemeal(io.RawIOBase):
     """Standard output as PYTHONUNBUFFERED makes it: a write takes what there is room for."""
 
-    def __init__(self, room):
-        self.taken, self.room = b"", room
+    def __init__(self, room, busy=False):
+        self.taken, self.room, self.busy = b"", room, busy
 
     def write(self, data):
         if not self.room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.busy:
+            return None  # it is not to be waited for
         part = bytes(data[: min(1000, self.room)])
         self.taken, self.room = self.taken + part, self.room - len(part)
         return len(part)
@@ -865,13 +867,14 @@ class Piecemeal(io.RawIOBase):
 
 def test_a_result_is_written_whole_to_standard_output_or_is_a_failure(here, dn, capsys, monkeypatch):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)).save("a.png")
-    for room, code in ((2**20, 0), (3500, 1)):
-        pipe = Piecemeal(room)
+    for room, busy, code in ((2**20, False, 0), (3500, False, 1), (2**20, True, 1)):
+        pipe = Piecemeal(room, busy)
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", SimpleNamespace(buffer=pipe, name="<stdout>", isatty=lambda: False))
             assert run(["denoise", "a.png", *dn, "-o", "-"]) == code
         if code:
-            assert "<stdout>: cannot write: No space left on device" in capsys.readouterr().err
+            reason = "Resource temporarily unavailable" if busy else "No space left on device"
+            assert f"<stdout>: cannot write: {reason}" in capsys.readouterr().err
         else:
             with Image.open(io.BytesIO(pipe.taken)) as image:
                 assert image.convert("RGB").size == (50, 40)

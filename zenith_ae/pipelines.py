@@ -56,7 +56,7 @@ SIGMA_LIMIT = 3.0
 _MOST_DEVIATIONS = 8
 # From this level (0..255) on the limit grows with its fifth power, so that from twice as much on there is
 # hardly any: where a few pixels are wrong, hot ones or shot noise, they are so by far more than the level
-# says, which is of all around them. With 5 of 1000 pixels black or white that brings 12 dB.
+# says, which is of all around them. With 3 of 1000 pixels black or white that brings 8 dB.
 _DOTTED = 2
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
