@@ -82,7 +82,10 @@ def test_threads_default_to_the_environment(sigma_denoiser, monkeypatch):
 
 @pytest.mark.parametrize(
     "code",
-    ["import zenith_ae; zenith_ae.load('zenith-denoise')", "import runpy; runpy.run_module('zenith_ae')"],
+    [
+        "import zenith_ae; zenith_ae.load('zenith-denoise')",
+        "import runpy; runpy.run_module('zenith_ae', run_name='__main__')",
+    ],
 )
 def test_a_source_folder_that_hides_the_package_says_so(code, tmp_path):
     root = Path(__file__).parents[1]
