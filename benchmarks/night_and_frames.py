@@ -63,6 +63,10 @@ def _hot(clean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return as_file(noisy)
 
 
+def _print(name: str, rows: list[list[float]]) -> None:
+    print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+
+
 @click.command()
 @click.argument("models", nargs=-1)
 @click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
@@ -84,7 +88,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             sample = camera.sample(picture[None], np.random.default_rng((strength, i)))
             noisy, target = sample[0][0], sample[1][0]
             rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
-        print(f"| {strength} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+        _print(str(strength), rows)
 
     print(f"\n| sigma 15 beside | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
     for name, part in _plain_parts().items():
@@ -96,7 +100,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             noisy[plain] = colour
             results = (noisy, *(d(noisy) for d in denoisers))
             rows.append([psnr(result[~plain], target[~plain]) for result in results])
-        print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+        _print(name, rows)
 
     dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
     print(f"\n| dots | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
@@ -106,7 +110,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             target = picture / np.float32(255)
             noisy = degrade(target[None], np.random.default_rng((7, i)))[0]
             rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
-        print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+        _print(name, rows)
 
 
 if __name__ == "__main__":

@@ -895,6 +895,23 @@ def test_an_interrupt_while_the_program_loads_is_one_line(capsys, monkeypatch):
 # ---- watch, completion, convert
 
 
+def watch_for(looks, monkeypatch, events=None):
+    """End ``watch`` after so many looks, without pauses; at some of them something happens, {look: what}.
+
+    Returns the list of pauses so far, one for each look.
+    """
+    pauses = []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        (events or {}).get(len(pauses), lambda: None)()
+        if len(pauses) == looks:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    return pauses
+
+
 def test_watch_takes_what_appears_once_it_is_complete(here, dn, capsys, monkeypatch):
     picture("in/a.png")
     Path("in/broken.png").write_bytes(b"half a pic")
@@ -994,20 +1011,15 @@ def test_watch_tries_again_after_an_hour_at_the_latest(here, dn, capsys, monkeyp
 def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, monkeypatch):
     picture("in/a.png")
     Path("in/locked").mkdir()
-    scandir, looks = os.scandir, []
+    scandir = os.scandir
 
     def refuse(path):
         if str(path).endswith("locked"):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return scandir(path)
 
-    def sleep(seconds):
-        looks.append(seconds)
-        if len(looks) == 4:
-            raise KeyboardInterrupt
-
     monkeypatch.setattr(os, "scandir", refuse)
-    monkeypatch.setattr(time, "sleep", sleep)
+    watch_for(4, monkeypatch)
     assert run(["watch", "in", "-o", "out", *dn]) == 130
     out, err = capsys.readouterr()
     assert out.count(" -> ") == 1
@@ -1016,19 +1028,12 @@ def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, m
 
 def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monkeypatch):
     picture("in/a.png")
-    looks = []
 
-    def sleep(seconds):
-        looks.append(seconds)
-        if len(looks) == 3:
-            picture("in/a.gif")
-        if len(looks) == 7:
-            os.remove("in/a.gif")
-            Path("out/a.denoised.png").write_bytes(b"edited")
-        if len(looks) == 12:
-            raise KeyboardInterrupt
+    def resolve():
+        os.remove("in/a.gif")
+        Path("out/a.denoised.png").write_bytes(b"edited")
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    watch_for(12, monkeypatch, {3: lambda: picture("in/a.gif"), 7: resolve})
     assert run(["watch", "in", "-o", "out", *dn]) == 130
     out, err = capsys.readouterr()
     assert out.count(" -> ") == 1
@@ -1058,24 +1063,18 @@ def test_watch_waits_for_a_folder_that_is_away(here, dn, monkeypatch):
 def test_watch_tries_again_what_was_away_when_its_turn_came(here, dn, capsys, monkeypatch):
     from zenith_ae import images
 
-    real, looks = images.read_picture, []
+    real = images.read_picture
     for name in ("a", "b"):
         picture(f"in/{name}.png")
+
+    looks = watch_for(8, monkeypatch, {4: lambda: os.rename("away", "in")})
 
     def read_picture(*arguments, **options):
         if not looks[2:] and os.path.isdir("in"):  # the folder goes while they wait
             os.rename("in", "away")
         return real(*arguments, **options)
 
-    def sleep(seconds):
-        looks.append(seconds)
-        if len(looks) == 4:
-            os.rename("away", "in")
-        if len(looks) == 8:
-            raise KeyboardInterrupt
-
     monkeypatch.setattr(images, "read_picture", read_picture)
-    monkeypatch.setattr(time, "sleep", sleep)
     assert run(["watch", "in", "-o", "out", *dn]) == 130
     out, err = capsys.readouterr()
     assert err.count("no such file") == 2
@@ -1085,24 +1084,17 @@ def test_watch_tries_again_what_was_away_when_its_turn_came(here, dn, capsys, mo
 def test_watch_tries_again_what_may_be_read_since(here, dn, capsys, monkeypatch):
     from zenith_ae import images
 
-    locked, real, access, looks = [True], images.read_picture, os.access, []
+    locked, real, access = [True], images.read_picture, os.access
     picture("in/a.png")
 
     def read_picture(path, *arguments, **options):
-        if locked[0]:
+        if locked:
             raise images.ImageError(f"{path}: cannot be read: Permission denied")
         return real(path, *arguments, **options)
 
-    def sleep(seconds):
-        looks.append(seconds)
-        if len(looks) == 4:
-            locked[0] = False
-        if len(looks) == 8:
-            raise KeyboardInterrupt
-
     monkeypatch.setattr(images, "read_picture", read_picture)
-    monkeypatch.setattr(os, "access", lambda path, mode: not locked[0] and access(path, mode))
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(os, "access", lambda path, mode: not locked and access(path, mode))
+    watch_for(8, monkeypatch, {4: locked.clear})
     assert run(["watch", "in", "-o", "out", *dn]) == 130
     out, err = capsys.readouterr()
     assert err.count("Permission denied") == 1
@@ -1110,17 +1102,8 @@ def test_watch_tries_again_what_may_be_read_since(here, dn, capsys, monkeypatch)
 
 
 def test_watch_says_once_of_each_file_that_it_leaves_it_out(here, dn, capsys, monkeypatch):
-    looks = []
     picture("in/a.png")
-
-    def sleep(seconds):
-        looks.append(seconds)
-        if len(looks) in (2, 4):
-            Path(f"in/{len(looks)}.heic").touch()
-        if len(looks) == 7:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", sleep)
+    watch_for(7, monkeypatch, {2: Path("in/2.heic").touch, 4: Path("in/4.heic").touch})
     assert run(["watch", "in", "-o", "out", *dn]) == 130
     assert capsys.readouterr().err.count("1 file left out: .heic cannot be read") == 2
 

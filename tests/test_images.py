@@ -726,7 +726,7 @@ def test_a_full_device_is_an_output_error():
 
 
 def test_read_only_folder_is_an_output_error(tmp_path, monkeypatch):
-    def refuse(path, mode):
+    def refuse(path, mode, **_):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(files.io, "FileIO", refuse)

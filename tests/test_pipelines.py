@@ -818,10 +818,8 @@ def test_what_a_noise_model_changes_is_bounded_by_the_level(sigma_denoiser, mode
 
     assert np.array_equal(change(bounded, levels), 8 * levels)
     assert (change(bounded, 2.2) == round(8 * 2.2 * 1.1**4)).all()
-    whole = (
-        60 if mode == "CMYK" else 160
-    )  # the model's: where few dots are wrong, they are far from the level
-    assert (change(bounded, 4) == whole).all()
+    whole = 60 if mode == "CMYK" else 160  # ink ends at none
+    assert (change(bounded, 4) == whole).all()  # what the model adds: few wrong dots are far from the level
     assert (change(free, 1) == 40).all() and (change(blur, 1) == 40).all()
 
 

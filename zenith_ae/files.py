@@ -125,12 +125,11 @@ def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
     try:
         descriptor = None if special else _open_nameless(target.parent)
         nameless = descriptor is not None
-        if descriptor is not None:
-            raw = io.FileIO(descriptor, "w")
-        elif special or not target.exists():
-            raw = io.FileIO(temporary, "w" if special else "x")
-        else:
-            raw = io.FileIO(temporary, "x", opener=_open_private)
+        raw = io.FileIO(
+            descriptor if descriptor is not None else temporary,
+            "w" if special or nameless else "x",
+            opener=_open_private if target.exists() else None,
+        )
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {reason(error)}; choose another place") from None
     file = _Writer(raw)
