@@ -191,6 +191,12 @@ def train() -> None:
     "and of drawn pictures: these alone are learned anew.",
 )
 @click.option(
+    "--cleaner",
+    metavar="NAME|FILE",
+    help="With --only denoiser: takes the photographs' own noise away first. Seven in ten pictures are "
+    "these, with the noise of cameras.",
+)
+@click.option(
     "--quantile",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.5,
@@ -210,6 +216,7 @@ def denoise(
     only: str | None,
     loss: str,
     elder: str | None,
+    cleaner: str | None,
     quantile: float,
     task: str,
     **options: Any,
@@ -223,6 +230,8 @@ def denoise(
     for option, given in (("elder", elder), ("quantile", quantile != 0.5)):
         if given and only not in (None, "estimator"):
             raise click.UsageError(f"--{option} is about the estimator, which --only {only} keeps as it is")
+    if cleaner and (task == "blur" or only != "denoiser"):
+        raise click.UsageError("--cleaner is for --only denoiser, and about noise")
     if task == "blur" and only in ("white", "sorter"):
         raise click.UsageError(f"--only {only} is about noise, not about --task blur")
     config = _config(8, options)
@@ -234,7 +243,7 @@ def denoise(
         zoo.build(model, name=name), list(options["data"]), config,
         MIXTURES["blur"] if task == "blur" else None,
         init=options["init"], resume=not options["fresh"], only=only,
-        loss=loss, elder=elder, quantile=quantile,
+        loss=loss, elder=elder, quantile=quantile, cleaner=cleaner,
     )  # fmt: skip
     _finish(path)
 

@@ -534,6 +534,57 @@ def test_with_an_elder_some_photographs_stay_as_they_are_and_it_knows_their_leve
         assert (quantile[~untouched] == np.float32(0.7)).all() and (quantile[untouched] == 0.5).all()
 
 
+def test_a_cleaner_takes_the_noise_of_photographs_and_leaves_out_drawn_ones(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    smooth = np.linspace(60, 180, 96 * 96).reshape(96, 96, 1).repeat(3, axis=2)
+    noisy = np.clip(smooth + rng.normal(0, 6, smooth.shape), 0, 255).astype(np.uint8)
+    Image.fromarray(noisy).save(tmp_path / "a.png")
+    pool = ImagePool([tmp_path], drawn=2)
+    (cleaned,) = restore.cleaned(pool, "zenith-denoise-fast").images
+    assert cleaned.dtype == np.uint8
+    assert np.std(cleaned - smooth) < 0.4 * np.std(noisy - smooth)
+    assert np.array_equal(pool.images[0], noisy)
+    with pytest.raises(WeightsError, match="zenith-taef2-nano: is no denoiser with an estimator"):
+        restore.cleaned(pool, "zenith-taef2-nano")
+
+
+def test_most_batches_beside_a_cleaner_are_of_cleaned_photographs_and_few_others_stay(tmp_path) -> None:
+    for name, level in (("own", 90), ("cleaned", 160)):
+        (tmp_path / name).mkdir()
+        rough = np.random.default_rng(0).integers(level - 40, level + 40, (40, 40, 3), np.uint8)
+        Image.fromarray(rough).save(tmp_path / name / "a.png")
+    own, clean = ImagePool([tmp_path / "own"]), ImagePool([tmp_path / "cleaned"])
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    recipe = restore.RestoreRecipe(
+        Mixture(**silent | {"gaussian": 1.0}, sigma=(0.1, 0.1), clean=0), own, steps(tmp_path, 1, batch=50),
+        framed=0, cleaned=clean, kept=0.2,
+    )  # fmt: skip
+    shares: dict[bool, list[float]] = {False: [], True: []}
+    for seed in range(60):
+        degraded, target, sigma, estimated, *_ = recipe.make_batch(np.random.default_rng(seed))
+        still = (degraded == target).all(axis=(1, 2, 3))
+        assert not sigma[still].any()
+        from_cleaned = target.mean() > 0.5
+        if not from_cleaned:  # those that stay are told what is estimated
+            assert estimated[still].all() and np.isin(sigma[~still], np.float32(0.1)).all()
+        shares[from_cleaned].append(still.mean())
+    assert len(shares[True]) / 60 == pytest.approx(0.7, abs=0.15)
+    assert np.mean(shares[False]) == pytest.approx(0.2, abs=0.05)
+    assert np.mean(shares[True]) < 0.02
+
+
+def test_training_beside_a_cleaner_says_so_in_its_goal(photos, denoiser, tmp_path) -> None:
+    first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
+    out = tmp_path / "b"
+    restore.train_restoration(
+        denoiser, [str(photos)], steps(out, 2), init=str(first), only="denoiser", cleaner=str(first)
+    )
+    with pytest.raises(ConfigError, match="its cleaner is"):
+        restore.train_restoration(
+            denoiser, [str(photos)], steps(out, 3), init=str(first), only="denoiser", loss="l1"
+        )
+
+
 def test_plain_parts_hide_noise_but_not_its_level(photos, tmp_path) -> None:
     pool, config = ImagePool([photos]), steps(tmp_path, 1, batch=200)
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
@@ -1594,6 +1645,8 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--only", "denoiser", "--quantile", "0.6"], "--quantile is about the estimator"),
         (["--only", "white", "--quantile", "0.6"], "which --only white keeps as it is"),
         (["--only", "sorter", "--task", "blur"], "--only sorter is about noise"),
+        (["--cleaner", "zenith-denoise"], "--cleaner is for --only denoiser"),
+        (["--only", "denoiser", "--task", "blur", "--cleaner", "zenith-denoise"], "and about noise"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, message) -> None:

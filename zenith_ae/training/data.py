@@ -190,6 +190,10 @@ class ImagePool(Sequence[np.ndarray]):
         pool._index()
         return pool
 
+    def photographs(self) -> ImagePool:
+        """The pool without its drawn pictures."""
+        return self._subset(range(len(self) - self._drawn))
+
     def __len__(self) -> int:
         return len(self.images)
 

@@ -637,8 +637,9 @@ class Mixture:
 
 #: For each task the mixture of its training: noise of all kinds; white noise, for an expert, with some shot
 #: noise lest one be mistaken for the other; other noise for the most part, for the network beside an expert;
-#: white noise and all other about as often, and many grey pictures, for what tells them apart; softness, with
-#: a little noise, and pictures that are sharp, which must stay as they are.
+#: a camera's for photographs that have no noise of their own; white noise and all other about as often, and
+#: many grey pictures, for what tells them apart; softness, with a little noise, and pictures that are sharp,
+#: which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
     "white": Mixture(
@@ -646,6 +647,10 @@ MIXTURES = {
         photon_gain=(5e-4, 1e-2),
     ),
     "other": Mixture(gaussian=0.12, stored=0.26, camera=0.5, poisson_gaussian=0.05, salt_and_pepper=0.07),
+    "cleaned": Mixture(
+        gaussian=0, stored=0.15, camera=0.75, poisson_gaussian=0.05, salt_and_pepper=0.05,
+        camera_strength=(1 / 255, 30 / 255),
+    ),
     "sorter": Mixture(
         gaussian=0.4, stored=0.15, camera=0.3, poisson_gaussian=0.05, salt_and_pepper=0.1, grey=0.3,
     ),

@@ -21,7 +21,7 @@ from ..models.modules import Network, build_module, frozen_module
 from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..models.streams import in_streams, mean_of, turned
 from ..models.zoo import with_expert
-from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT
+from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT, Denoiser, load
 from ..weights import load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
 from .degradations import MIXTURES, Mixture, blur, flat_area, gaussian, is_drawn
@@ -32,6 +32,7 @@ __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
 LEAST_ERROR = 1e-5  # squared, which is 50 dB: crops with less count as clean
 MOST_AT_STAKE = 1.0  # decibels that one choice of a sorter counts at most
+CLEANED_LEVEL = 1.25  # times the estimated one, which falls short of a photograph's faint noise
 MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 
 
@@ -48,6 +49,28 @@ def start_small(denoiser: nn.Module) -> None:
     with torch.no_grad():
         for p in last.parameters():
             p.mul_(0.1)
+
+
+def cleaned(pool: ImagePool, cleaner: str, threads: int | None = None) -> ImagePool:
+    """The photographs of a pool after a denoiser at the estimated level, times `CLEANED_LEVEL`.
+
+    Drawn pictures have no noise and are left out.
+
+    Raises
+    ------
+    WeightsError
+        If the cleaner is no denoiser or has no estimator.
+    """
+    model = load(cleaner, threads=threads)
+    if not isinstance(model, Denoiser) or "estimator" not in model.config.parts:
+        raise WeightsError(f"{cleaner}: is no denoiser with an estimator, which --cleaner is about")
+    photographs = pool.photographs()
+    for i, picture in enumerate(photographs.images):
+        level = CLEANED_LEVEL * model.estimate_sigma(picture)
+        photographs.images[i] = model(picture, sigma=level)
+        if (i + 1) % 100 == 0:
+            print(f"cleaned {i + 1}/{len(photographs)}", file=sys.stderr, flush=True)
+    return photographs
 
 
 def load_into(model: nn.Module, path: str | Path) -> None:
@@ -149,6 +172,12 @@ class RestoreRecipe:
     range open, the estimate is this quantile of it (by the pinball loss, Koenker and Bassett 1978). An
     elder has the median, `MEDIAN`: where another is asked for, the noise of cameras is learned anew too.
 
+    Photographs for training have noise too, of film, of cameras, of JPEG, and a network for which it is part
+    of the picture to be learns to leave such noise alone. With ``cleaned``, the photographs after a denoiser,
+    most batches (`CLEANED_SHARE`) are of those, with noise as a camera's (`MIXTURES`, "cleaned"). Of the
+    photographs themselves a few then stay as they are, at whatever level is estimated, lest it take their
+    texture for noise too.
+
     ``part`` is "denoiser", "white" for the expert of a model, which learns as a denoiser does, or "sorter",
     which learns to say, by one number a crop, which of the two networks makes the better picture of it: a
     wrong choice counts the decibels that it costs, `MOST_AT_STAKE` at most.
@@ -165,6 +194,8 @@ class RestoreRecipe:
     elder: Network | None = None
     framed: float = 0.15  # share of the photographs with plain parts, `flat_area`
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
+    cleaned: ImagePool | None = None
+    kept: float = 0.07  # share of the photographs that stay as they are, beside cleaned ones
     quantile: float = MEDIAN
     part: str = "denoiser"
     guessing: float = 0.2  # share of the training before estimates are any good
@@ -172,10 +203,17 @@ class RestoreRecipe:
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
     LOUD: ClassVar[float] = 20 / 255  # standard deviation from which on files clip much of white noise
+    CLEANED_SHARE: ClassVar[float] = 0.7
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        clean = random_crops(self.pool, rng, self.config.batch, self.config.crop, scale_probability=0.3)
-        degraded, target, sigma, kinds = self.mixture.sample(clean, rng)
+        pool, mixture, kept = self.pool, self.mixture, 0.0
+        if self.cleaned is not None:
+            if rng.random() < self.CLEANED_SHARE:
+                pool, mixture = self.cleaned, MIXTURES["cleaned"]
+            else:
+                kept = self.kept
+        clean = random_crops(pool, rng, self.config.batch, self.config.crop, scale_probability=0.3)
+        degraded, target, sigma, kinds = mixture.sample(clean, rng)
         n = len(clean)
         white = kinds == "gaussian"
         loud = white & (sigma.mean(axis=(1, 2)) > self.LOUD)
@@ -186,12 +224,14 @@ class RestoreRecipe:
             untouched = ~drawn & (rng.random(n) < self.untouched)
             degraded[untouched], sigma[untouched] = target[untouched], 0
             anew &= ~untouched
+        still = ~drawn & (rng.random(n) < kept) if kept else np.zeros(n, bool)
+        degraded[still], sigma[still] = target[still], 0
         whole = degraded.copy()
         for k in np.flatnonzero(~drawn & (rng.random(n) < self.framed)):
             plain = flat_area(target[k], rng)
             colour = rng.choice((np.zeros(3), np.ones(3), rng.random(3))).astype(np.float32)
             degraded[k, plain] = target[k, plain] = np.round(colour * 255) / 255
-        estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
+        estimated = still | (rng.random(n) < np.where(white, self.estimated, self.estimated_other))
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
         low = (kinds == "camera") & (rng.random(n) < self.understated)
         factor = np.where(low, rng.uniform(self.MOST_UNDERSTATED, 1, n), factor)
@@ -398,6 +438,7 @@ def train_restoration(
     loss: str = "l1",
     elder: str | None = None,
     quantile: float = MEDIAN,
+    cleaner: str | None = None,
 ) -> Path:
     """Train a denoiser; returns the weights file (``out/<name>.safetensors``).
 
@@ -418,6 +459,7 @@ def train_restoration(
     loss : "l1" or "psnr", see `RestoreRecipe`.
     elder : weights whose estimator is the `RestoreRecipe`'s ``elder``.
     quantile : of the level of camera noise that the estimator learns, see `RestoreRecipe`.
+    cleaner : weights that make the `RestoreRecipe`'s ``cleaned``.
 
     Raises
     ------
@@ -425,7 +467,7 @@ def train_restoration(
         If the model is no denoiser, has no such part, needs other crops, or lacks what ``quantile`` is about;
         if what a part needs is not in ``init``, or a sorter is given a ``loss``.
     WeightsError
-        If ``init`` does not fit, or ``elder`` or the model has no estimator.
+        If ``init`` does not fit, ``elder`` or the model has no estimator, or ``cleaner`` is none.
     """
     if config.kind != "denoiser":
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
@@ -491,6 +533,9 @@ def train_restoration(
         network = frozen_module(theirs, "estimator").to(train.device)
         goal["elder"] = f"{theirs.config.name} {theirs.hash}"
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if cleaner:
+        goal["cleaner"] = load_weights(cleaner).hash
+        recipe.cleaned = cleaned(pool, cleaner, train.threads)
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
