@@ -648,7 +648,7 @@ MIXTURES = {
     ),
     "other": Mixture(gaussian=0.12, stored=0.26, camera=0.5, poisson_gaussian=0.05, salt_and_pepper=0.07),
     "cleaned": Mixture(
-        gaussian=0, stored=0.15, camera=0.75, poisson_gaussian=0.05, salt_and_pepper=0.05,
+        gaussian=0, stored=0.25, camera=0.65, poisson_gaussian=0.05, salt_and_pepper=0.05,
         camera_strength=(1 / 255, 30 / 255),
     ),
     "sorter": Mixture(

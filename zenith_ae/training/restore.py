@@ -195,7 +195,7 @@ class RestoreRecipe:
     framed: float = 0.15  # share of the photographs with plain parts, `flat_area`
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     cleaned: ImagePool | None = None
-    kept: float = 0.07  # share of the photographs that stay as they are, beside cleaned ones
+    kept: float = 0.03  # share of the photographs that stay as they are, beside cleaned ones
     quantile: float = MEDIAN
     part: str = "denoiser"
     guessing: float = 0.2  # share of the training before estimates are any good
