@@ -22,7 +22,7 @@ from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..models.streams import in_streams, mean_of, turned
 from ..models.zoo import with_expert
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT, Denoiser, load
-from ..weights import load_weights, save_weights
+from ..weights import Weights, load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
 from .degradations import MIXTURES, Mixture, blur, flat_area, gaussian, is_drawn
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
@@ -51,7 +51,7 @@ def start_small(denoiser: nn.Module) -> None:
             p.mul_(0.1)
 
 
-def cleaned(pool: ImagePool, cleaner: str, threads: int | None = None) -> ImagePool:
+def cleaned(pool: ImagePool, cleaner: str | Weights, threads: int | None = None) -> ImagePool:
     """The photographs of a pool after a denoiser at the estimated level, times `CLEANED_LEVEL`.
 
     Drawn pictures have no noise and are left out.
@@ -63,7 +63,7 @@ def cleaned(pool: ImagePool, cleaner: str, threads: int | None = None) -> ImageP
     """
     model = load(cleaner, threads=threads)
     if not isinstance(model, Denoiser) or "estimator" not in model.config.parts:
-        raise WeightsError(f"{cleaner}: is no denoiser with an estimator, which --cleaner is about")
+        raise WeightsError(f"{model.name}: is no denoiser with an estimator, which --cleaner is about")
     photographs = pool.photographs()
     for i, picture in enumerate(photographs.images):
         level = CLEANED_LEVEL * model.estimate_sigma(picture)
@@ -220,18 +220,19 @@ class RestoreRecipe:
         camera = np.isin(kinds, ("camera", "poisson_gaussian"))
         drawn = np.array([is_drawn(picture) for picture in clean])
         anew = loud | (kinds == "stored") | drawn | (camera & (self.quantile != MEDIAN))
-        if self.elder is not None:
-            untouched = ~drawn & (rng.random(n) < self.untouched)
-            degraded[untouched], sigma[untouched] = target[untouched], 0
-            anew &= ~untouched
-        still = ~drawn & (rng.random(n) < kept) if kept else np.zeros(n, bool)
-        degraded[still], sigma[still] = target[still], 0
+        still = np.zeros(n, bool)
+        if share := self.untouched if self.elder is not None else kept:
+            still = ~drawn & (rng.random(n) < share)
+            degraded[still], sigma[still] = target[still], 0
+            anew &= ~still
         whole = degraded.copy()
         for k in np.flatnonzero(~drawn & (rng.random(n) < self.framed)):
             plain = flat_area(target[k], rng)
             colour = rng.choice((np.zeros(3), np.ones(3), rng.random(3))).astype(np.float32)
             degraded[k, plain] = target[k, plain] = np.round(colour * 255) / 255
-        estimated = still | (rng.random(n) < np.where(white, self.estimated, self.estimated_other))
+        estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
+        if kept:
+            estimated |= still
         factor = np.where(rng.random(n) < self.overstated, rng.uniform(1, self.MOST_OVERSTATED, n), 1)
         low = (kinds == "camera") & (rng.random(n) < self.understated)
         factor = np.where(low, rng.uniform(self.MOST_UNDERSTATED, 1, n), factor)
@@ -533,9 +534,9 @@ def train_restoration(
         network = frozen_module(theirs, "estimator").to(train.device)
         goal["elder"] = f"{theirs.config.name} {theirs.hash}"
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if cleaner:
-        goal["cleaner"] = load_weights(cleaner).hash
-        recipe.cleaned = cleaned(pool, cleaner, train.threads)
+    cleaning = load_weights(cleaner) if cleaner else None
+    if cleaning:
+        goal["cleaner"] = f"{cleaning.config.name} {cleaning.hash}"
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -552,5 +553,7 @@ def train_restoration(
     )
     if resume:
         trainer.load_checkpoint()
+    if cleaning and trainer.progress < 1:  # it takes minutes, so not before a checkpoint is refused
+        recipe.cleaned = cleaned(pool, cleaning, train.threads)
     trainer.run()
     return path
