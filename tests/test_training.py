@@ -1034,9 +1034,10 @@ def test_a_critic_survives_a_step_that_is_not_finite() -> None:
     assert torch.isfinite(critic.learn(out, x, counts))
 
 
-def test_a_critics_pull_is_limited() -> None:
+@pytest.mark.parametrize("limit", [LIMIT, 4.0])
+def test_a_critics_pull_is_limited(limit) -> None:
     torch.manual_seed(0)
-    critic = Critic()
+    critic = Critic(limit)
     for i in range(20):
         critic.learn(*a_judgement(i))
     out, x, counts = a_judgement(100)
@@ -1058,7 +1059,7 @@ def test_a_critics_pull_is_limited() -> None:
     assert judged(little, (FROM + WHOLE) / 2)[2]["pull"] == pytest.approx(0.05, rel=1e-3)
     _, strong, logs = judged(100 * little)
     assert logs["pull"] == pytest.approx(10, rel=1e-3)  # before the limit
-    torch.testing.assert_close(strong, gradient * LIMIT * unit / gradient.norm())
+    torch.testing.assert_close(strong, gradient * limit * unit / gradient.norm())
     assert critic.judge(out, x, counts, FROM, 1.0)[0] == 0
 
 
@@ -1087,11 +1088,11 @@ torch.save(critic.state_dict(), folder / f"{{r.start}}.pt")
 def test_a_critic_takes_part_in_a_decoders_training_and_in_its_checkpoints(
     photos, grown_teacher, hybrid, fresh, tmp_path, monkeypatch
 ) -> None:
-    def train(out: str, weight: float = 0.1, **options: object) -> Path:
+    def train(out: str, weight: float = 0.1, limit: float = LIMIT, **options: object) -> Path:
         return graft.train_graft(
             hybrid, str(grown_teacher), [str(photos)],
-            steps(tmp_path / out, 12, crop=48, lr=1e-2, **options), "decoder",
-            init=str(fresh), detail_weight=0, perceptual_weight=0, critic_weight=weight,
+            steps(tmp_path / out, 12, crop=48, lr=1e-2, **options), "decoder", init=str(fresh),
+            detail_weight=0, perceptual_weight=0, critic_weight=weight, critic_limit=limit,
         )  # fmt: skip
 
     whole = train("whole")
@@ -1109,7 +1110,9 @@ def test_a_critic_takes_part_in_a_decoders_training_and_in_its_checkpoints(
     named = load_weights(whole).tensors
     for name, tensor in load_weights(parts).tensors.items():
         np.testing.assert_array_equal(named[name], tensor)
-    assert any((named[name] != tensor).any() for name, tensor in load_weights(without).tensors.items())
+    for other in (without, train("limited", limit=1e-3)):
+        tensors = load_weights(other).tensors
+        assert any((named[name] != tensor).any() for name, tensor in tensors.items())
     with pytest.raises(ConfigError, match=r"another version, model.*--fresh"):
         train("without")
 

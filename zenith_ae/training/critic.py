@@ -29,15 +29,20 @@ class Critic(nn.Sequential):
     is asked which of a decoder's picture and its original is which (Jolicoeur-Martineau 2018,
     arXiv:1807.00734), so that what the place shows is no help, only how. Its parameters want no gradient:
     `learn` is all that changes them. The state dict has the optimizer's state too.
+
+    Parameters
+    ----------
+    limit : of its pull on a picture, relative to that of the mean absolute error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: float = LIMIT) -> None:
         channels, strides = (12, 48, 96, 128, 128), (1, 2, 2, 1)
         layers: list[nn.Module] = [nn.PixelUnshuffle(2)]
         for c, m, stride in zip(channels, channels[1:], strides, strict=False):
             layers += [nn.Conv2d(c, m, 3, stride, 1), nn.LeakyReLU(0.2)]
         super().__init__(*layers, nn.Conv2d(channels[-1], 1, 1))
         self.requires_grad_(False)
+        self.limit = limit
         self.optimizer = torch.optim.Adam(self.parameters(), RATE, betas=(0.5, 0.99))
 
     def get_extra_state(self) -> Any:
@@ -65,7 +70,7 @@ class Critic(nn.Sequential):
         (gradient,) = torch.autograd.grad(recognised, out)
         values = out.shape[1] * counts.sum()  # each one's error has a gradient of 1 / values
         pull = weight * gradient.norm() * values.sqrt()
-        weight = weight * (LIMIT / pull.clamp(min=LIMIT))
+        weight = weight * (self.limit / pull.clamp(min=self.limit))
         # Of this value and with this gradient, without a second way back through the critic.
         advice = weight * (recognised.detach() + ((out - out.detach()) * gradient).sum())
         return advice, logs | {"recognised": recognised.detach(), "pull": pull}

@@ -32,7 +32,7 @@ from ..errors import ConfigError
 from ..models.modules import Network
 from ..models.spec import ModelConfig, trace
 from ..weights import Weights, load_weights
-from .critic import Critic
+from .critic import LIMIT, Critic
 from .data import ImagePool, load_pool
 from .distill import (
     FACTOR,
@@ -346,6 +346,7 @@ def train_graft(
     cycle_weight: float = 0.0,
     eye: str | None = None,
     critic_weight: float = 0.0,
+    critic_limit: float = LIMIT,
     tone_weight: float = 1.0,
     taught: float = 1.0,
     latents: Path | None = None,
@@ -370,6 +371,7 @@ def train_graft(
     eye : weights file of a hybrid of the same teacher, whose encoder looks for that error; default ``init``.
     critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; 0.001 to 0.003 makes
         it nearly as sharp as the teacher, in a last phase.
+    critic_limit : of the critic's pull on a picture, relative to that of the mean absolute error.
     tone_weight : of a decoder's `tone_error`.
     taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
         others' are of the encoder in ``init``.
@@ -478,7 +480,7 @@ def train_graft(
         perceptual, critic_weight, tone_weight,
     )  # fmt: skip
     if part == "decoder" and critic_weight:
-        model["critic"] = Critic()
+        model["critic"] = Critic(critic_limit)
     reader = None  # of the encoder's latents
     if part == "encoder" and "decoder" in weights.config.parts:
         reader = teacher_part(weights, "decoder").to(train.device)
