@@ -796,6 +796,10 @@ def test_a_small_file_cannot_ask_for_a_large_matrix() -> None:
     with pytest.raises(ConfigError, match="moves 12288 channels at once, more than 4096") as caught:
         native.run(part, np.zeros((1, 64, 64, 3), np.float32))
     assert len(str(caught.value)) < 100
+    groups = (Linear(3, 5000), Linear(5000, 5000, groups=5000), Linear(5000, 3))  # whose matrix is dense here
+    native = engine.create(custom(groups, 3), threads=1)
+    with pytest.raises(ConfigError, match="5000 channels in 5000 groups make a matrix of more than 4096 x"):
+        native.run(part, np.zeros((1, 8, 8, 3), np.float32))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

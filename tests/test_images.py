@@ -1074,6 +1074,15 @@ def test_pages_that_an_animation_cannot_hold_are_left_out_with_a_word(tmp_path):
     assert read_picture(tmp_path / "c.tif", every=True).more[0].pixels[0, 0, 0] == 60001
 
 
+def test_grey_floats_become_an_animation_of_8_bits(tmp_path):
+    pages = [Image.fromarray(np.full((9, 12), value, np.float32)) for value in (0.0, 0.5, 1.0)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    picture = read_picture(tmp_path / "a.tif", every=True)
+    assert write_picture(picture, tmp_path / "a.png") == ("PNG cannot hold float grey, so it has 8 bits",)
+    again = read_picture(tmp_path / "a.png", every=True)
+    assert [int(page.pixels[0, 0, 0]) for page in again.frames] == [0, 128, 255]
+
+
 def test_pages_of_a_tiff_keep_what_is_theirs(tmp_path):
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     first, second = shades(10)[0], shades(20, mode="L")[0]

@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 
 import zenith_ae  # noqa: E402
 from zenith_ae.app.train import train as command  # noqa: E402
-from zenith_ae.errors import ConfigError, ImageError, WeightsError, ZenithError  # noqa: E402
+from zenith_ae.errors import ConfigError, ImageError, OutputError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.models import zoo  # noqa: E402
 from zenith_ae.models.modules import build_module, frozen_module  # noqa: E402
 from zenith_ae.models.spec import (  # noqa: E402
@@ -648,6 +648,39 @@ def test_interrupted_training_keeps_its_work_and_says_so(photos, denoiser, tmp_p
     assert load_weights(tmp_path / "tiny.safetensors").metadata["steps"] == "5"
 
 
+def test_a_full_disk_does_not_end_a_training(photos, denoiser, tmp_path, monkeypatch, capsys) -> None:
+    seconds, refused = itertools.count(), []
+    save = Trainer.save_checkpoint
+
+    def full_at_first(self: Trainer) -> None:
+        if len(refused) < 2:
+            refused.append(self.step)
+            raise OutputError(f"{self.checkpoint_path}: cannot write: No space left on device")
+        save(self)
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", full_at_first)
+    config = steps(tmp_path, 8, checkpoint_minutes=1.5 / 60, clock=lambda: float(next(seconds)))
+    restore.train_restoration(denoiser, [str(photos)], config)
+    assert refused == [2, 4]
+    assert load_weights(tmp_path / "tiny.safetensors").metadata["steps"] == "8"
+    assert capsys.readouterr().err.count("No space left on device; the training goes on") == 2
+
+
+def test_a_log_that_cannot_be_written_is_told_before_the_first_step(photos, denoiser, tmp_path) -> None:
+    (tmp_path / "log.jsonl").mkdir()
+    with pytest.raises(OutputError, match=r"log\.jsonl: cannot write: Is a directory"):
+        restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 2))
+    assert not (tmp_path / "tiny.safetensors").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_log_that_grows_no_more_does_not_end_a_training(photos, denoiser, tmp_path, capsys) -> None:
+    (tmp_path / "log.jsonl").symlink_to("/dev/full")
+    path = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path, 2))
+    assert load_weights(path).metadata["steps"] == "2"
+    assert "log.jsonl: cannot write: No space left on device; the training goes on" in capsys.readouterr().err
+
+
 def test_schedule_by_minutes_ends_and_decays(photos, denoiser, tmp_path) -> None:
     seconds = itertools.count()
     config = steps(tmp_path, None, minutes=0.5, warmup=1, clock=lambda: float(next(seconds)))
@@ -801,6 +834,17 @@ def fresh(hybrid, tmp_path) -> Path:
     path = tmp_path / "fresh.safetensors"
     restore.save_model(path, hybrid, restore.build_modules(hybrid).state_dict(), {})
     return path
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_features_that_a_disk_does_not_take_are_told(tmp_path) -> None:
+    folder = tmp_path / "features" / "unfinished" / "whole"
+    folder.mkdir(parents=True)
+    (folder / "features.npy").symlink_to("/dev/full")
+    pool = SimpleNamespace(images=[np.zeros((16, 24, 3), np.uint8)])
+    pairs = [(np.zeros((4, 6, 8), np.float32), None)]
+    with pytest.raises(OutputError, match=r"features: cannot write the teacher.*No space left.*--features"):
+        graft._keep(pool, Seam("encoder", 1, 4, 1), pairs, folder)
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])

@@ -5,9 +5,14 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -307,6 +312,50 @@ def test_prefetcher_raises_the_error_of_a_batch_and_ends_cleanly(processes: bool
             next(batches)
     batches.close()
     batches.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes are looked at in /proc")
+def test_batches_outlive_a_killed_worker(capsys) -> None:
+    def make(generator: np.random.Generator) -> tuple[int, float]:
+        return os.getpid(), generator.random()
+
+    with Prefetcher(make, seed=3, workers=2, processes=True) as batches:
+        made = [next(batches) for _ in range(3)]
+        assert os.getpid() not in {pid for pid, _ in made}
+        for worker in batches._executor._processes.values():
+            os.kill(worker.pid, signal.SIGTERM)
+            worker.join()
+        made += [next(batches) for _ in range(9)]
+    assert [value for _, value in made] == [np.random.default_rng((3, i)).random() for i in range(12)]
+    assert made[-1][0] == os.getpid()
+    assert capsys.readouterr().err.count("was killed") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="worker processes are looked at in /proc")
+def test_workers_end_with_a_killed_trainer() -> None:
+    code = """
+import os, signal
+from zenith_ae.training.data import Prefetcher
+batches = Prefetcher(lambda generator: os.getpid(), seed=0, workers=2, processes=True)
+print(*{next(batches) for _ in range(6)}, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    workers = [Path(f"/proc/{pid}/stat") for pid in done.stdout.split()]
+    assert workers
+
+    def lives(stat: Path) -> bool:
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except FileNotFoundError:
+            return False
+
+    for _ in range(300):
+        if not any(map(lives, workers)):
+            break
+        time.sleep(0.1)
+    assert not any(map(lives, workers))
 
 
 # -- degradations -------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """Weights files: round trips, other people's layouts, and one clear line for every defect."""
 
+import errno
 import json
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -401,6 +403,28 @@ def test_half_of_a_pair_that_cannot_be_written_leaves_the_other_as_it_was(tmp_pa
         save_taesd(path, Weights(weights.config, changed))
     assert (tmp_path / "some_encoder.safetensors").read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == ["some_decoder.safetensors", "some_encoder.safetensors"]
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_half_of_a_pair_that_a_quota_refuses_leaves_the_other_as_it_was(
+    tmp_path: Path, monkeypatch, refused: int
+) -> None:
+    path, tensors = vanilla(tmp_path, "pair")
+    weights = load_weights(path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    synced = []
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            synced.append(descriptor)
+            if len(set(synced)) == refused:
+                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    changed = {name: tensor + 1 for name, tensor in tensors.items()}
+    with pytest.raises(OutputError, match="cannot write: Disk quota exceeded; nothing was replaced"):
+        save_taesd(path, Weights(weights.config, changed))
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_a_latent_file_in_a_folder_is_no_second_model(nano, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, cast
 
 from .errors import OutputError
 
@@ -99,7 +99,7 @@ class _Writer(io.BufferedWriter):
 
 
 @contextlib.contextmanager
-def atomic_writer(path: str | Path) -> Iterator[BinaryIO]:
+def atomic_writer(path: str | Path) -> Iterator[_Writer]:
     """A binary file that takes the place of ``path`` when the block ends without an exception.
 
     The bytes go to a temporary file in the same folder, are flushed to the disk, and then replace
@@ -172,6 +172,8 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
             file = all_written.enter_context(atomic_writer(path))
             file.write(data)
             file.flush()
+            if not is_device(path):  # a quota or a network's file system may refuse as late as here
+                os.fsync(cast(io.FileIO, file.raw).fileno())
 
 
 # What some sandboxes, file systems without links, and a /proc of others answer.

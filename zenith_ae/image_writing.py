@@ -274,7 +274,7 @@ def _holds_one(picture: Picture, spec: _Format) -> str:
     pictures = picture.frames
     if len({(one.height, one.width) for one in pictures}) > 1:
         return "pictures of one size"
-    if spec.name == "PNG" and any(one.pixels.dtype != np.uint8 for one in pictures):
+    if spec.name == "PNG" and any(one.pixels.dtype == np.uint16 for one in pictures):
         return "one picture of 16 bits"  # its animations compare frames at 8 bits
     return ""
 

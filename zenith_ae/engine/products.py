@@ -142,6 +142,11 @@ class Products:
         # In bf16 an odd group would read the next one's channels, and pictures may be sums of two.
         grouped = grouped and not (self.packer.bf16 and (deep % 2 or step.into is None))
         if not grouped:
+            if layer.groups > 1 and layer.cout * layer.cin > MAX_IDENTITY**2:
+                raise ConfigError(
+                    f"layer {step.label}: {layer.cin} channels in {layer.groups} groups make a matrix of "
+                    f"more than {MAX_IDENTITY} x {MAX_IDENTITY}"
+                )
             taps = [(y, x) for y in range(r) for x in range(r)]
             matrix = packing.by_pixel(packing.dense(weight, layer.groups), r)
             return [self.product(("linear",), i, step, taps, matrix, bias, shuffle)]

@@ -13,9 +13,12 @@ import os
 import signal
 import sys
 import tarfile
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
@@ -323,6 +326,14 @@ def _become_worker(maker: _BatchMaker) -> None:
     _worker = maker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's business
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when its parent is gone, killed: a pool of pictures takes up gigabytes."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _make_in_worker(index: int) -> Any:
@@ -354,7 +365,8 @@ class Prefetcher(Generic[T]):
         Index of the batch that the next ``next()`` returns.
 
     An exception inside ``make_batch`` is raised by the ``next()`` that would have returned the
-    batch, and by every later one. Use it as a context manager, or call `close`.
+    batch, and by every later one. A worker process that is killed costs the processes, not the batches:
+    threads make them from then on. Use it as a context manager, or call `close`.
     """
 
     def __init__(
@@ -366,32 +378,44 @@ class Prefetcher(Generic[T]):
         ahead: int | None = None,
         processes: bool = False,
     ) -> None:
-        maker = _BatchMaker(make_batch, (seed,) if isinstance(seed, int) else seed)
+        self._maker = _BatchMaker(make_batch, (seed,) if isinstance(seed, int) else seed)
+        self._workers = workers
         self._executor: Executor
         self._make: Callable[[int], T]
         if processes and sys.platform != "darwin":  # where a fork of what has used BLAS may hang
             # What a forked process is given at its start is inherited, not pickled.
             self._executor = ProcessPoolExecutor(
-                workers, mp_context=get_context("fork"), initializer=_become_worker, initargs=(maker,)
+                workers, mp_context=get_context("fork"), initializer=_become_worker, initargs=(self._maker,)
             )
             self._make = _make_in_worker
         else:
-            self._executor = ThreadPoolExecutor(workers, thread_name_prefix="zenith-batch")
-            self._make = maker
+            self._use_threads()
         self._pending: deque[Future[T]] = deque()
         self._ahead = max(1, workers + 1 if ahead is None else ahead)
         self.step = start_step
+
+    def _use_threads(self) -> None:
+        self._executor = ThreadPoolExecutor(self._workers, thread_name_prefix="zenith-batch")
+        self._make = self._maker
 
     def __iter__(self) -> Prefetcher[T]:
         return self
 
     def __next__(self) -> T:
-        while len(self._pending) < self._ahead:
+        try:
+            return self._next()
+        except BrokenProcessPool:  # out of memory, or a signal to all processes, which the trainer minds
+            print("a process that makes batches was killed: threads make them now", file=sys.stderr)
+            self.close()
+            self._use_threads()
+            return self._next()
+
+    def _next(self) -> T:
+        while len(self._pending) <= self._ahead:
             self._pending.append(self._executor.submit(self._make, self.step + len(self._pending)))
         batch = self._pending[0].result()
         self._pending.popleft()
         self.step += 1
-        self._pending.append(self._executor.submit(self._make, self.step + len(self._pending)))
         return batch
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ layers of a decoder can be fitted to each other (``all_layers``): the seam is th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -21,14 +22,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 from zlib import crc32
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError
+from ..errors import ConfigError, OutputError
+from ..files import reason
 from ..models.modules import Network
 from ..models.spec import ModelConfig, trace
 from ..weights import Weights, load_weights
@@ -156,28 +158,33 @@ def _what_a_decoder_learns(
 
 
 def _keep(pool: ImagePool, seam: Seam, pairs: Iterable[Pair], folder: Path) -> None:
+    """Write a folder of `SeamFeatures`: from front to back, since a map of a full disk ends the process."""
     sizes = [tuple(n // FACTOR * FACTOR // seam.stride for n in p.shape[:2]) for p in pool.images]
     area = sum(h * w for h, w in sizes)
-    features = answers = None
-    end = 0
     start = time.monotonic()
-    for i, ((found, answer), (h, w)) in enumerate(zip(pairs, sizes, strict=True)):
-        if features is None:
-            new = partial(np.lib.format.open_memmap, mode="w+")
-            features = new(folder / "features.npy", dtype=np.float16, shape=(area, found.shape[2]))
-            if answer is not None:
-                answers = new(folder / "answers.npy", dtype=np.uint8, shape=(area * seam.stride**2, 3))
-        features[end : end + h * w] = found.reshape(h * w, -1)
-        if answers is not None and answer is not None:
-            answers[end * seam.stride**2 : (end + h * w) * seam.stride**2] = answer.reshape(-1, 3)
-        end += h * w
-        if i % 100 == 99:
-            print(f"features {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
-                  file=sys.stderr, flush=True)  # fmt: skip
-    for array in (features, answers):
-        if array is not None:
-            array.flush()
-    (folder / "index.json").write_text(json.dumps({"stride": seam.stride, "sizes": sizes}))
+    try:
+        with contextlib.ExitStack() as open_files:
+            files: dict[str, BinaryIO] = {}
+            for i, ((found, answer), (h, w)) in enumerate(zip(pairs, sizes, strict=True)):
+                kept = {"features": found.astype(np.float16).reshape(h * w, -1)}
+                if answer is not None:
+                    kept["answers"] = answer.reshape(h * w * seam.stride**2, 3)
+                for name, rows in kept.items():
+                    if name not in files:
+                        files[name] = open_files.enter_context((folder / f"{name}.npy").open("wb"))
+                        shape = (area * (len(rows) // (h * w)), rows.shape[1])
+                        header = {"descr": rows.dtype.str, "fortran_order": False, "shape": shape}
+                        np.lib.format.write_array_header_1_0(files[name], header)
+                    files[name].write(rows.tobytes())
+                if i % 100 == 99:
+                    print(f"features {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
+                          file=sys.stderr, flush=True)  # fmt: skip
+        (folder / "index.json").write_text(json.dumps({"stride": seam.stride, "sizes": sizes}))
+    except OSError as error:
+        raise OutputError(
+            f"{folder.parent.parent}: cannot write the teacher's features: {reason(error)}; give --features "
+            "a folder with more room"
+        ) from None
 
 
 @dataclass

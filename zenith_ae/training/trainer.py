@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from .._kernels import fast_bf16
 from ..engine.limits import default_threads
-from ..errors import ConfigError
-from ..files import atomic_writer
+from ..errors import ConfigError, OutputError
+from ..files import atomic_writer, reason
 from .data import Prefetcher
 from .muon import Muon
 
@@ -227,6 +227,16 @@ def _outline(state: Mapping[str, Any]) -> tuple[Any, ...]:
     return set(state.get("model", ())), shapes, len(state.get("optimizers", ()))
 
 
+@contextmanager
+def _going_on(path: Path) -> Iterator[None]:
+    """What cannot be written now is said, and is no reason to end hours of work: there is a next time."""
+    try:
+        yield
+    except OSError as error:
+        said = str(error) if isinstance(error, OutputError) else f"{path}: cannot write: {reason(error)}"
+        print(f"{said}; the training goes on", file=sys.stderr, flush=True)
+
+
 class Trainer:
     """Trains ``model``; keeps an exponential moving average of its weights.
 
@@ -368,7 +378,7 @@ class Trainer:
             k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)
         }  # JSON has no NaN
         record = {"step": self.step, "seconds": round(self.seconds, 1)} | finite
-        with self.log_path.open("ab+") as file:
+        with _going_on(self.log_path), self.log_path.open("ab+") as file:
             if file.tell():  # a run that was killed may have left half a line
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
@@ -400,7 +410,15 @@ class Trainer:
         ------
         KeyboardInterrupt
             After SIGINT or SIGTERM, when the step in hand is done and a checkpoint is written.
+        OutputError
+            If the output folder takes no files, before the first step; or not those at the end. What it does
+            not take in between is said, and written the next time.
         """
+        if not self.rank:
+            try:
+                self.log_path.open("ab").close()
+            except OSError as error:
+                raise OutputError(f"{self.log_path}: cannot write: {reason(error)}") from None
         stop = False
 
         def ask_to_stop(*_: Any) -> None:
@@ -489,7 +507,8 @@ class Trainer:
                 self._log({name: sum(found) / len(found) for name, found in values.items()} | {"lr": lr})
                 values = {}
             if self.seconds - last_save > 60 * config.checkpoint_minutes:
-                self.save_checkpoint()
+                with _going_on(self.checkpoint_path):
+                    self.save_checkpoint()
                 last_save = self.seconds
             if self.seconds - last_evaluation > 60 * config.evaluate_minutes:
                 self._evaluate()
