@@ -249,6 +249,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         notes = result.every_note + encode_picture(
             result.stripped() if strip else result, buffer, suffix, "result", quality
         )
+        Image.init()  # Pillow may have had no part in it yet: a raw file, written as PPM
         kind = Image.MIME[str(write_format(suffix))]
         return Response(buffer.getvalue(), media_type=kind, headers=_headers(model, notes) | (headers or {}))
 

@@ -145,7 +145,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         with TemporaryDirectory() as folder:
             path = Path(folder, Path(pretrained_model_name_or_path).name or "taesd")
             tiny.save_pretrained(path)
-            return cls.load(path, tiny.dtype).requires_grad_(True)
+            return cls.load(path, tiny.dtype).to(tiny.device).requires_grad_(True)
 
     @classmethod
     def load(
