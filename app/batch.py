@@ -102,12 +102,14 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind, foreign: set[str
             raise click.UsageError("-o - takes the output of a single input")
         if sys.stdout.isatty():
             raise click.UsageError("standard output is a terminal; redirect it or give -o FILE")
+    several = (
+        "there are several inputs" if len(found) > 1 else "a folder or a pattern may hold several pictures"
+    )
     if into_folder and os.path.isfile(str(output)):
-        raise click.UsageError(f"-o {output} is a file, but there are several inputs; give a folder")
+        raise click.UsageError(f"-o {output} is a file, but {several}; give a folder")
     if into_folder and not os.path.isdir(str(output)) and _ending(str(output)) in kind.writes:
         raise click.UsageError(
-            f"-o {output} names one file, but there are several inputs; "
-            f"for a folder of that name give {output}/"
+            f"-o {output} names one file, but {several}; for a folder of that name give {output}/"
         )
     if output not in (None, STDIO) and not into_folder and not is_device(str(output)):
         if not _ending(str(output)):

@@ -190,11 +190,15 @@ class Session:
         if new := foreign - self._foreign:
             from zenith_ae.camera_raw import RAW_SUFFIXES
 
-            endings = sorted({Path(file).suffix.lower() for file in new})
-            what = f"{number_of(len(new), 'file')} left out: {' '.join(endings)} cannot be read"
-            raw = not RAW_SUFFIXES.isdisjoint(endings)
-            what += " without rawpy (pip install 'zenith-ae[raw]')" if raw else "; convert them first"
-            self.reporter.note(what)
+            raw = {file for file in new if Path(file).suffix.lower() in RAW_SUFFIXES}
+            for files, way in (
+                (raw, " without rawpy (pip install 'zenith-ae[raw]')"),
+                (new - raw, "; convert them first"),
+            ):
+                if files:
+                    endings = " ".join(sorted({Path(file).suffix.lower() for file in files}))
+                    count = number_of(len(files), "file")
+                    self.reporter.note(f"{count} left out: {endings} cannot be read{way}")
         self._foreign |= new
         return jobs
 

@@ -1518,6 +1518,19 @@ def test_pictures_of_kinds_that_are_not_read_are_left_out_with_a_note(here, dn, 
     assert not capsys.readouterr().err
 
 
+def test_a_pattern_of_one_picture_does_not_go_into_a_file(here, dn, capsys):
+    picture("a.png")
+    assert run(["denoise", "[a].png", "-o", "b.png", *dn]) == 2
+    assert "names one file, but a folder or a pattern may hold several pictures" in capsys.readouterr().err
+    picture("b.png")
+    for inputs, why in ((["[a].png"], "may hold several"), (["a.png", "b.png"], "there are several inputs")):
+        assert run(["denoise", *inputs, "-o", "b.png", *dn]) == 2
+        assert (
+            f"-o b.png is a file, but {'a folder or a pattern ' * (len(inputs) == 1)}{why}"
+            in capsys.readouterr().err
+        )
+
+
 def test_a_file_and_a_format_that_differ_are_wrong_usage(here, dn, capsys):
     picture(here / "a.png")
     assert run(["denoise", "a.png", "-o", "b.png", "--format", "webp", *dn]) == 2

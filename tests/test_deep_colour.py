@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image, ImageCms
+from PIL.TiffImagePlugin import AppendingTiffWriter
 
 import zenith_ae
 from zenith_ae.app.cli import run
@@ -74,6 +75,41 @@ def test_transparent_colour_of_a_png_is_compared_at_16_bits():
     np.testing.assert_array_equal(picture.pixels[..., :3], pixels)
     assert np.argwhere(picture.pixels[..., 3] != 65535).tolist() == [[3, 4]]
     assert picture.pixels[3, 4, 3] == 0
+
+
+def test_transparent_grey_of_a_png_is_compared_at_16_bits():
+    file = io.BytesIO()
+    pixels = np.ascontiguousarray(deep()[..., 0])
+    pixels[3, 4:6] = 0x1234, 0x1235  # the same at 8 bits
+    Image.fromarray(pixels).save(file, "PNG", transparency=0x1234)
+    picture = read_picture(file.getvalue())
+    assert (picture.layout, picture.mode, picture.notes) == ("LA", "LA", ())
+    np.testing.assert_array_equal(picture.pixels[..., 0], pixels)
+    assert np.argwhere(picture.pixels[..., 1] != 65535).tolist() == [[3, 4]]
+    assert picture.pixels[3, 4, 1] == 0
+    same(read_picture(written(picture, ".png")[0]), picture.pixels, "LA")
+
+
+@pytest.mark.parametrize("order", ["LP", "RP", "PL", "PQ", "QRP", "DP", "PD", "DPD", "PDQ", "PLD"])
+def test_pages_of_a_tiff_keep_their_own_palettes(order):
+    """L grey, R colour, D of 16 bits, P and Q with palettes; Pillow leaves one page's palette to others."""
+    wide = deep("RGB")
+    colour = Image.fromarray((wide >> 8).astype(np.uint8))
+    pages = {"L": colour.convert("L"), "R": colour, "P": colour.quantize(16)}
+    pages["Q"] = Image.fromarray(255 - np.asarray(colour)).quantize(8)
+    file = io.BytesIO()
+    with AppendingTiffWriter(file) as several:
+        for page in order:
+            if page == "D":
+                several.write(written(Picture(wide, "RGB", "RGB"), ".tif")[0])
+            else:
+                pages[page].save(several, "TIFF")
+            several.newFrame()
+    read = read_picture(file.getvalue(), every=True).frames
+    assert len(read) == len(order)
+    for page, frame in zip(order, read, strict=True):
+        expected = wide if page == "D" else np.atleast_3d(pages[page].convert("L" if page == "L" else "RGB"))
+        np.testing.assert_array_equal(frame.pixels, expected)
 
 
 @pytest.mark.parametrize("byteorder", ["<", ">"])

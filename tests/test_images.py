@@ -1074,6 +1074,19 @@ def test_pages_that_an_animation_cannot_hold_are_left_out_with_a_word(tmp_path):
     assert read_picture(tmp_path / "c.tif", every=True).more[0].pixels[0, 0, 0] == 60001
 
 
+@pytest.mark.parametrize("suffix", [".tif", ".jpg", ".png", ".webp"])
+def test_the_title_and_the_rating_of_a_tiff_are_kept(tmp_path, suffix):
+    title, rating = 0x9C9B, 0x4746  # as Windows writes them
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[title], tags.tagtype[title] = "Hill".encode("utf-16le") + b"\0\0", 1
+    tags[rating], tags.tagtype[rating] = 4, 3
+    shades(10)[0].save(tmp_path / "a.tif", tiffinfo=tags)
+    assert write_picture(read_picture(tmp_path / "a.tif"), tmp_path / f"b{suffix}") == ()
+    with Image.open(tmp_path / f"b{suffix}") as image:
+        exif = image.getexif()
+    assert (exif[title].decode("utf-16le"), exif[rating]) == ("Hill\0", 4)
+
+
 def test_grey_floats_become_an_animation_of_8_bits(tmp_path):
     pages = [Image.fromarray(np.full((9, 12), value, np.float32)) for value in (0.0, 0.5, 1.0)]
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])

@@ -309,6 +309,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 if not deep and _is_deeper(image, head):
                     lost = ("16-bit colour is read as 8 bits a channel",)
                 image.tile = deep.passes[0] if deep else image.tile
+                _forget_other_palettes(image)
                 sideways = tags.get(ORIENTATION) in (5, 6, 7, 8)
                 image.load()
                 _scale_key(image, head)
@@ -330,6 +331,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                         again = again or _open(file, plugin, formats)
                         again.seek(index)
                         again.tile = deep.passes[1]
+                        _forget_other_palettes(again)
                         again.load()
                         frames.append(upright(again, {}))
                     pixels, layout = deep.pixels(frames, image.info.get("transparency"))
@@ -501,6 +503,12 @@ def _count(image: Image.Image) -> tuple[int, str]:
         return 1, "only the first of several pictures is used, since the list of them is damaged"
 
 
+def _forget_other_palettes(image: Image.Image) -> None:
+    """Pillow leaves the palette of another page of a TIFF, and gives the pixels of this one its colours."""
+    if image.format == "TIFF" and image.mode not in ("P", "PA"):
+        image.palette = None
+
+
 def _forget_other_pages(metadata: dict[str, Any], image: Image.Image) -> None:
     """Pillow leaves the profile and resolution of another page, or 1 dpi, where a page has none."""
     tags = getattr(image, "tag_v2", {})
@@ -550,7 +558,7 @@ def from_pil(
     notes: tuple[str, ...] = (),
     name: str = "picture",
 ) -> Picture:
-    """A loaded Pillow image as a `Picture`; orientation is not applied here.
+    """A loaded Pillow image as a `Picture`, with the ``format`` of a file; orientation is not applied here.
 
     Raises
     ------
@@ -585,8 +593,12 @@ def from_pil(
             notes = (*notes, "values below 0 and above 1 come out as 0 and 1")
     else:
         raise ImageError(f"{name}: Pillow mode {mode} is not supported; convert it to RGB first")
-    if keyed and layout == "L" and pixels.dtype != np.uint8:
-        notes = (*notes, "the transparent grey value of a 16-bit picture is dropped")
+    if keyed and layout == "L" and pixels.dtype == np.uint16:
+        if format:
+            shown = np.where(pixels == image.info["transparency"], np.uint16(0), np.uint16(65535))
+            pixels, layout, mode = np.stack([pixels, shown], axis=-1), "LA", "LA"
+        else:  # what a Pillow image becomes is one again, which has no mode for it
+            notes = (*notes, "the transparent grey value of a 16-bit picture is dropped")
     return Picture(np.atleast_3d(pixels), layout, mode, format, metadata or {}, notes)
 
 
