@@ -346,11 +346,13 @@ def test_an_expert_of_other_layers_or_for_another_task_is_left_out(
     deeper = replace(denoiser, parts={**denoiser.parts, "denoiser": (*layers[:3], *layers[2:])})
     capsys.readouterr()
     blur = degradations.MIXTURES["blur"]
-    for name, config, mixture, kept in (("c", deeper, None, False), ("d", denoiser, blur, False),
-                                        ("e", denoiser, None, True)):  # fmt: skip
+    for name, config, mixture, why in (("c", deeper, None, "it is another network's"),
+                                       ("d", denoiser, blur, "the task is another one"),
+                                       ("e", denoiser, None, "")):  # fmt: skip
         path = restore.train_restoration(config, data, steps(tmp_path / name, 1), mixture, init=whole)
-        assert ("white" in load_weights(path).config.parts) == kept
-        assert ("its expert for white noise is not taken" in capsys.readouterr().err) != kept
+        assert ("white" in load_weights(path).config.parts) == (not why)
+        said = capsys.readouterr().err
+        assert f"its expert for white noise is not taken: {why}\n" in said if why else "not taken" not in said
 
 
 def test_the_expert_does_not_go_on_from_a_checkpoint_of_the_denoiser(photos, denoiser, tmp_path) -> None:
@@ -664,6 +666,12 @@ def test_a_full_disk_does_not_end_a_training(photos, denoiser, tmp_path, monkeyp
     assert refused == [2, 4]
     assert load_weights(tmp_path / "tiny.safetensors").metadata["steps"] == "8"
     assert capsys.readouterr().err.count("No space left on device; the training goes on") == 2
+
+
+def test_a_folder_that_cannot_be_made_is_told(photos, denoiser, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="file/out: cannot become a folder: Not a directory"):
+        restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "file" / "out", 2))
 
 
 def test_a_log_that_cannot_be_written_is_told_before_the_first_step(photos, denoiser, tmp_path) -> None:

@@ -498,9 +498,8 @@ def train_restoration(
         if not soft and begun.config.parts["denoiser"] == config.parts["denoiser"]:
             config = with_expert(config)
         else:
-            print(
-                f"{init}: its expert for white noise is not taken: it is another network's", file=sys.stderr
-            )
+            why = "the task is another one" if soft else "it is another network's"
+            print(f"{init}: its expert for white noise is not taken: {why}", file=sys.stderr)
     torch.manual_seed(train.seed)
     pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
     model = build_modules(config)

@@ -287,7 +287,10 @@ class Trainer:
         self.step = 0
         self.seconds = 0.0
         self.stream = config.seed, _digest(self.average)
-        config.out.mkdir(parents=True, exist_ok=True)
+        try:
+            config.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{config.out}: cannot become a folder: {reason(error)}") from None
         self.checkpoint_path = config.out / "checkpoint.pt"
         self.log_path = config.out / "log.jsonl"
 
