@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from zenith_ae.errors import ConfigError
+from zenith_ae.errors import CheckpointError, ConfigError
 from zenith_ae.files import visible
 
 from .session import Number
@@ -169,12 +169,24 @@ def _finish(weights: Path) -> None:
         click.echo(f"no plot of the log: {error}", err=True)
 
 
+class _Training(click.Command):
+    """A command that trains, for which options that do not go together are wrong usage."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CheckpointError:  # something that is there, and is wrong
+            raise
+        except ConfigError as error:
+            raise click.UsageError(str(error), ctx) from None
+
+
 @click.group()
 def train() -> None:
     """Train models of your own: denoisers, and autoencoders with or without a teacher."""
 
 
-@train.command()
+@train.command(cls=_Training)
 @_schedule
 @click.option(
     "--model", default="zenith-denoise", show_default=True, help="Architecture (see `zenith-ae models`)."
@@ -248,7 +260,7 @@ def denoise(
     _finish(path)
 
 
-@train.command()
+@train.command(cls=_Training)
 @_schedule
 @_teacher
 @click.option("--model", default="zenith-taesd-lite", show_default=True, help="Architecture of the student.")
@@ -314,7 +326,7 @@ def distill(
     _finish(path)
 
 
-@train.command()
+@train.command(cls=_Training)
 @_schedule
 @_teacher
 @click.option("--model", default="zenith-taef2", show_default=True, help="Architecture: a hybrid.")
@@ -397,7 +409,7 @@ def graft(
     _finish(path)
 
 
-@train.command()
+@train.command(cls=_Training)
 @_schedule
 @click.option("--model", default="zenith-4ch-lite", show_default=True,
               help="Architecture, one with bounded latents.")  # fmt: skip

@@ -304,7 +304,7 @@ def test_models_of_one_latent_space_say_so(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "reads", "is_read", "crisp"),
     [
-        ("zenith-taef2", 0.3, -0.35, 0.88),
+        ("zenith-taef2", 0.3, -0.35, 0.91),
         ("zenith-taef2-lite", -0.53, -0.4, 0.98),
         ("zenith-taef2-nano", -1.85, -2.0, 1.0),
     ],

@@ -23,7 +23,14 @@ torch = pytest.importorskip("torch")
 
 import zenith_ae  # noqa: E402
 from zenith_ae.app.train import train as command  # noqa: E402
-from zenith_ae.errors import ConfigError, ImageError, OutputError, WeightsError, ZenithError  # noqa: E402
+from zenith_ae.errors import (  # noqa: E402
+    CheckpointError,
+    ConfigError,
+    ImageError,
+    OutputError,
+    WeightsError,
+    ZenithError,
+)
 from zenith_ae.models import zoo  # noqa: E402
 from zenith_ae.models.modules import build_module, frozen_module  # noqa: E402
 from zenith_ae.models.spec import (  # noqa: E402
@@ -1702,6 +1709,10 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--only", "sorter", "--task", "blur"], "--only sorter is about noise"),
         (["--cleaner", "zenith-denoise"], "--cleaner is for --only denoiser"),
         (["--only", "denoiser", "--task", "blur", "--cleaner", "zenith-denoise"], "and about noise"),
+        (["--crop", "40"], "needs crops of a multiple of 32 pixels"),
+        (["--model", "zenith-taef2"], "is of kind autoencoder"),
+        (["--model", "nosuch"], "nosuch"),
+        (["--only", "sorter", "--loss", "psnr"], "--loss psnr is about denoising"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, message) -> None:
@@ -1709,6 +1720,14 @@ def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, messa
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 2, result.output
     assert message in result.output
+
+
+def test_another_trainings_checkpoint_is_no_wrong_usage(photos, tmp_path) -> None:
+    out = tmp_path / "x"
+    out.mkdir()
+    (out / "checkpoint.pt").write_bytes(b"?")
+    result = CliRunner().invoke(command, ["denoise", "--data", str(photos), "-o", str(out), "--steps", "1"])
+    assert isinstance(result.exception, CheckpointError)  # of which the program makes one line, and 1
 
 
 @pytest.mark.parametrize("recipe", [["distill"], ["graft", "--part", "encoder"]])

@@ -16,6 +16,10 @@ class ConfigError(ZenithError, ValueError):
     """A model description or a setting (device, dtype, threads, tile, a variable) that cannot be used."""
 
 
+class CheckpointError(ConfigError):
+    """A training's checkpoint that is damaged, or another training's."""
+
+
 class WeightsError(ZenithError, ValueError):
     """A weights file that is missing, damaged or of an unknown architecture."""
 

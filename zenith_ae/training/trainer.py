@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from .._kernels import fast_bf16
 from ..engine.limits import default_threads
-from ..errors import ConfigError, OutputError
+from ..errors import CheckpointError, OutputError
 from ..files import atomic_writer, reason
 from .data import Prefetcher
 from .muon import Muon
@@ -334,7 +334,7 @@ class Trainer:
 
         Raises
         ------
-        ConfigError
+        CheckpointError
             If the checkpoint is damaged, or is another model's or another goal's.
         """
         if not self.checkpoint_path.exists():
@@ -343,19 +343,19 @@ class Trainer:
         try:
             state = torch.load(self.checkpoint_path, map_location=self.device, weights_only=True)
         except Exception:  # a dozen unrelated types, whose texts advise to load without a check
-            raise ConfigError(f"{self.checkpoint_path}: damaged; {hint}") from None
+            raise CheckpointError(f"{self.checkpoint_path}: damaged; {hint}") from None
         if not isinstance(state, dict):
-            raise ConfigError(f"{self.checkpoint_path}: is no checkpoint; {hint}")
+            raise CheckpointError(f"{self.checkpoint_path}: is no checkpoint; {hint}")
         wanted = {"model": self.model.state_dict(), "average": self.average, "optimizers": self.optimizers}
         if _outline(state) != _outline(wanted):
             what = "of another version, model or choice of parts"
-            raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
+            raise CheckpointError(f"{self.checkpoint_path}: {what}; {hint}")
         theirs = dict(state.get("goal", self.goal))  # one of version 0.1.0 has none
         for name in sorted(theirs.keys() | self.goal.keys()):
             before, now = (goal.get(name, "none") for goal in (theirs, self.goal))
             if before != now:
                 what = f"its {name} is {before}, here it is {now}"
-                raise ConfigError(f"{self.checkpoint_path}: {what}; {hint}")
+                raise CheckpointError(f"{self.checkpoint_path}: {what}; {hint}")
         self.model.load_state_dict(state["model"])
         for mine, saved in zip(self.average, state["average"], strict=True):
             mine.copy_(saved)
