@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from zenith_ae.errors import CheckpointError, ConfigError
 from zenith_ae.files import visible
@@ -393,6 +394,13 @@ def graft(
       zenith-ae train graft --teacher taef2_encoder.safetensors --part decoder \\
           --init runs/encoder/zenith-taef2.safetensors --data photos/ --minutes 30 -o runs/hybrid
     """
+    context = click.get_current_context()
+    for option in (
+        *("imitation", "detail_weight", "perceptual_weight", "cycle_weight", "critic_weight", "critic_limit"),
+        *("tone_weight", "taught"),
+    ):
+        if part == "encoder" and context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{option.replace('_', '-')} is for --part decoder")
     config = _config(8, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.graft import train_graft

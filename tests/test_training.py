@@ -1722,6 +1722,22 @@ def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, messa
     assert message in result.output
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["--imitation", "--detail-weight", "--perceptual-weight", "--cycle-weight", "--critic-weight",
+     "--critic-limit", "--tone-weight", "--taught"],
+)  # fmt: skip
+def test_what_only_a_decoder_learns_by_is_wrong_usage_for_an_encoder(
+    photos, grown_teacher, tmp_path, option
+) -> None:
+    arguments = ["graft", "--part", "encoder", "--teacher", str(grown_teacher), "--data", str(photos)]
+    result = CliRunner().invoke(
+        command, [*arguments, "-o", str(tmp_path / "x"), "--steps", "1", option, "0.5"]
+    )
+    assert result.exit_code == 2
+    assert "is for --part decoder" in " ".join(result.output.split())
+
+
 def test_another_trainings_checkpoint_is_no_wrong_usage(photos, tmp_path) -> None:
     out = tmp_path / "x"
     out.mkdir()
