@@ -394,13 +394,12 @@ def graft(
       zenith-ae train graft --teacher taef2_encoder.safetensors --part decoder \\
           --init runs/encoder/zenith-taef2.safetensors --data photos/ --minutes 30 -o runs/hybrid
     """
-    context = click.get_current_context()
-    for option in (
-        *("imitation", "detail_weight", "perceptual_weight", "cycle_weight", "critic_weight", "critic_limit"),
-        *("tone_weight", "taught"),
-    ):
-        if part == "encoder" and context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{option.replace('_', '-')} is for --part decoder")
+    if part == "encoder":  # the others that it does not take have no default: `train_graft` refuses them
+        source = click.get_current_context().get_parameter_source
+        weights = ("detail-weight", "perceptual-weight", "tone-weight")
+        for option in ("imitation", *weights, "critic-limit", "taught"):
+            if source(option.replace("-", "_")) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{option} is for --part decoder")
     config = _config(8, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.graft import train_graft

@@ -398,6 +398,11 @@ def train_graft(
     ImageError
         If no picture is as large as a crop.
     """
+    for option, given in (("critic-weight", critic_weight), ("cycle-weight", cycle_weight), ("eye", eye)):
+        if part == "encoder" and given:
+            raise ConfigError(
+                f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
+            )
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
@@ -406,11 +411,6 @@ def train_graft(
         if part == "encoder":
             raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
         seam = Seam(part, shared=0, stride=FACTOR, margin=0)
-    for option, given in (("critic-weight", critic_weight), ("cycle-weight", cycle_weight), ("eye", eye)):
-        if part == "encoder" and given:
-            raise ConfigError(
-                f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
-            )
     begun = load_weights(init) if init else None
     fitted = begun is not None and is_fitted(begun)
     if fitted and part == "decoder" and not all_layers:
