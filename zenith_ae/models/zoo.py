@@ -189,25 +189,41 @@ def zenith_taesd_spectral(name: str, latent_channels: int) -> ModelConfig:
     )  # fmt: skip
 
 
+def denoising_unet(
+    channels: tuple[int, int, int],
+    blocks: tuple[int, int, int],
+    spectral_every: tuple[int, int, int] = (0, 0, 0),
+) -> Layers:
+    """U-net on unshuffled pixels, from a picture and its noise level to what is to be added.
+
+    Parameters
+    ----------
+    channels : at 1/2, 1/4 and 1/8 of the resolution.
+    blocks : how many there, at 1/2 and 1/4 on the way down and as many on the way up.
+    spectral_every : every how many-th block there has Walsh-Hadamard mixing, 0 for none. Tiles are of 8 x 8
+        features, at 1/8 of 4 x 4.
+    """
+    (a, b, c), (half, quarter, eighth), every = channels, blocks, spectral_every
+    return (
+        PixelUnshuffle(2), Linear(16, a), *zenith(a, a, half, every[0]), Keep("half"),
+        PixelUnshuffle(2), Linear(4 * a, b), *zenith(b, b, quarter, every[1]), Keep("quarter"),
+        PixelUnshuffle(2), Linear(4 * b, c), *zenith(c, c, eighth, every[2], tile=4),
+        Linear(c, 4 * b), PixelShuffle(2), Add("quarter"), *zenith(b, b, quarter, every[1]),
+        Linear(b, 4 * a), PixelShuffle(2), Add("half"), *zenith(a, a, half, every[0]),
+        Linear(a, 12), PixelShuffle(2),
+    )  # fmt: skip
+
+
 def zenith_denoise(
     name: str, latent_channels: int = 0, blocks: tuple[int, int, int] = (2, 4, 8)
 ) -> ModelConfig:
     """U-net of Zenith blocks on unshuffled pixels, and a small noise estimator at 1/8 to 1/32.
 
-    ``blocks`` is their number at 1/2 and 1/4, on the way down as on the way up, and at 1/8. Where a
-    picture is busy only its calmer surroundings tell how noisy it is, so the estimator sees several
+    Where a picture is busy only its calmer surroundings tell how noisy it is, so the estimator sees several
     hundred pixels.
     """
-    a, b, c = 48, 96, 192
-    half, quarter, eighth = blocks
-    denoiser: Layers = (
-        PixelUnshuffle(2), Linear(16, a), *zenith(a, a, half, spectral_every=2), Keep("half"),
-        PixelUnshuffle(2), Linear(4 * a, b), *zenith(b, b, quarter, spectral_every=4), Keep("quarter"),
-        PixelUnshuffle(2), Linear(4 * b, c), *zenith(c, c, eighth, spectral_every=3, tile=4),
-        Linear(c, 4 * b), PixelShuffle(2), Add("quarter"), *zenith(b, b, quarter, spectral_every=4),
-        Linear(b, 4 * a), PixelShuffle(2), Add("half"), *zenith(a, a, half, spectral_every=2),
-        Linear(a, 12), PixelShuffle(2),
-    )  # fmt: skip
+    b = 96
+    denoiser = denoising_unet((48, b, 192), blocks, (2, 4, 3))
     estimator: Layers = (
         PixelUnshuffle(8), Linear(192, b), Relu(), *zenith(b, b, 2), Keep("eighth"),
         PixelUnshuffle(2), Linear(4 * b, b), *zenith(b, b, 2), Keep("sixteenth"),
@@ -222,18 +238,6 @@ def zenith_denoise(
     )  # fmt: skip
 
 
-def with_expert(config: ModelConfig) -> ModelConfig:
-    """A denoiser's config with an expert for white noise, of the same layers, and what tells where to use it.
-
-    One network that knows the noise of cameras and of JPEGs is worse at noise that is independent from
-    pixel to pixel than one that knows only that, and a picture has one kind of noise. So there is a network
-    for either, and a picture takes the time of one.
-    """
-    sorter: Layers = (PixelUnshuffle(8), Linear(192, 48), Relu(), *zenith(48, 48, 2), Linear(48, 1))
-    denoiser = config.parts["denoiser"]
-    return replace(config, parts={"denoiser": denoiser, "white": denoiser, "sorter": sorter, **config.parts})
-
-
 def zenith_denoise_fast(name: str, latent_channels: int = 0) -> ModelConfig:
     """zenith-denoise with half as many blocks, and so with transforms at 1/8 resolution alone."""
     config = zenith_denoise(name, blocks=(1, 2, 4))
@@ -245,6 +249,29 @@ def zenith_denoise_large(name: str, latent_channels: int = 0) -> ModelConfig:
     config = zenith_denoise(name)
     parts = {**config.parts, "denoiser": in_streams(config.parts["denoiser"], 2)}
     return replace(config, parts=parts, description="zenith-denoise in two streams, for quality")
+
+
+# Experts of the denoisers that have these layers. White noise is what PSNR is measured on, so that more work
+# for it pays; transforms are worth nothing there (docs/ablation.md).
+_EXPERTS = {
+    zenith_denoise("").parts["denoiser"]: denoising_unet((48, 96, 192), (3, 6, 12)),
+    zenith_denoise_fast("").parts["denoiser"]: denoising_unet((48, 96, 192), (1, 3, 4)),
+    zenith_denoise_large("").parts["denoiser"]: denoising_unet((64, 160, 320), (3, 6, 10)),
+}
+
+
+def with_expert(config: ModelConfig, expert: Layers = ()) -> ModelConfig:
+    """A denoiser's config with an expert for white noise, and what tells where to use it.
+
+    One network that knows the noise of cameras and of JPEGs is worse at noise that is independent from
+    pixel to pixel than one that knows only that, and a picture has one kind of noise. So there is a network
+    for either, and a picture takes the time of one. ``expert`` are its layers, by default those of the named
+    denoisers' own, or the denoiser's.
+    """
+    sorter: Layers = (PixelUnshuffle(8), Linear(192, 48), Relu(), *zenith(48, 48, 2), Linear(48, 1))
+    denoiser = config.parts["denoiser"]
+    white = expert or _EXPERTS.get(denoiser, denoiser)
+    return replace(config, parts={"denoiser": denoiser, "white": white, "sorter": sorter, **config.parts})
 
 
 def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:

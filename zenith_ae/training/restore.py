@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from math import lcm
 from pathlib import Path
@@ -25,6 +25,7 @@ from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT, Denoiser, load
 from ..weights import Weights, load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
 from .degradations import MIXTURES, Mixture, blur, flat_area, gaussian, is_drawn
+from .device_batches import DevicePool, WhiteNoise
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
@@ -181,6 +182,9 @@ class RestoreRecipe:
     ``part`` is "denoiser", "white" for the expert of a model, which learns as a denoiser does, or "sorter",
     which learns to say, by one number a crop, which of the two networks makes the better picture of it: a
     wrong choice counts the decibels that it costs, `MOST_AT_STAKE` at most.
+
+    With ``white_noise`` a batch is a seed until `loss` is where the network is. Pictures have no plain parts
+    then.
     """
 
     mixture: Mixture
@@ -199,6 +203,7 @@ class RestoreRecipe:
     quantile: float = MEDIAN
     part: str = "denoiser"
     guessing: float = 0.2  # share of the training before estimates are any good
+    white_noise: WhiteNoise | None = None  # makes the batches instead, on the device
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
@@ -206,6 +211,8 @@ class RestoreRecipe:
     CLEANED_SHARE: ClassVar[float] = 0.7
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        if self.white_noise is not None:
+            return (rng.integers(1 << 62, size=()),)
         pool, mixture, kept = self.pool, self.mixture, 0.0
         if self.cleaned is not None:
             if rng.random() < self.CLEANED_SHARE:
@@ -243,6 +250,14 @@ class RestoreRecipe:
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
         device = self.config.device
+        if self.white_noise is not None:
+            degraded, target, plane, own, factor = self.white_noise(int(batch[0]))
+            plane = plane * factor
+            if "estimator" in model and progress >= self.guessing:
+                with torch.no_grad():
+                    estimate = model["estimator"](degraded).float()
+                plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
+            return self._restoring(model, degraded, target, plane)
         degraded, target = to_tensor(batch[0], device), to_tensor(batch[1], device)
         sigma = torch.from_numpy(batch[2]).to(device)[:, None]
         logs: dict[str, float] = {}
@@ -268,15 +283,19 @@ class RestoreRecipe:
             return self._sorting(model, degraded, target, plane)
         if not next(model[self.part].parameters()).requires_grad:
             return loss, logs
+        restoration, noted = self._restoring(model, degraded, target, plane)
+        return loss + restoration, logs | noted
+
+    def _restoring(
+        self, model: nn.ModuleDict, degraded: Tensor, target: Tensor, plane: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
         residual = model[self.part](
             torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
         )
         error = degraded + residual.float() - target
-        restoration = error.abs().mean()
-        logs["l1"] = float(restoration.detach())
-        if self.loss_kind == "psnr":
-            restoration = log_error(error)
-        return loss + restoration, logs
+        absolute = error.abs().mean()
+        logs = {"l1": float(absolute.detach())}
+        return log_error(error) if self.loss_kind == "psnr" else absolute, logs
 
     def _sorting(
         self, model: nn.ModuleDict, degraded: Tensor, target: Tensor, plane: Tensor
@@ -493,17 +512,18 @@ def train_restoration(
                 f"{init}: has no expert for white noise, so there is nothing to choose from: train one "
                 "first, with --only white"
             )
-        config = with_expert(config)
+        config = with_expert(config, begun.config.parts.get("white", ()))
     elif begun is not None and "sorter" in begun.config.parts:
         if not soft and begun.config.parts["denoiser"] == config.parts["denoiser"]:
-            config = with_expert(config)
+            config = with_expert(config, begun.config.parts["white"])
         else:
             why = "the task is another one" if soft else "it is another network's"
             print(f"{init}: its expert for white noise is not taken: {why}", file=sys.stderr)
     torch.manual_seed(train.seed)
     pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
     model = build_modules(config)
-    start_small(model["denoiser"])
+    for whole in {"denoiser", "white"} & set(model):
+        start_small(model[whole])
     if "sorter" in model:  # until it has learned, nothing is for the expert
         for p in list(model["sorter"].parameters())[-2:]:
             nn.init.zeros_(p)
@@ -519,6 +539,12 @@ def train_restoration(
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
         mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=part)
+    if part == "white" and DevicePool.fits(pool, train.device):
+        recipe.white_noise = WhiteNoise(
+            DevicePool(pool, train.device, seed=train.seed), mixture, train.batch, train.crop,
+            (recipe.estimated, recipe.estimated_other), recipe.overstated, recipe.MOST_OVERSTATED,
+        )  # fmt: skip
+        train = replace(train, workers=train.workers or 0)
     if init and only not in (None, "estimator"):
         recipe.guessing = 0.0
     if quantile != MEDIAN:

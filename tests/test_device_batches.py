@@ -1,0 +1,193 @@
+"""Batches that are made on the device that trains, here on the CPU, beside what CPUs make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from zenith_ae.batches import LUMA, orient
+from zenith_ae.models import zoo
+from zenith_ae.training import degradations, device_batches
+from zenith_ae.training.data import ImagePool
+from zenith_ae.training.degradations import MIXTURES, Mixture
+from zenith_ae.training.device_batches import DevicePool, WhiteNoise, white_noise
+
+KINDS = dict.fromkeys(Mixture.KINDS, 0.0)
+NONE = Mixture(**(KINDS | {"gaussian": 1.0}), grey=0, varying=0, clipped=0)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def pool_of(folder: Path, *sizes: tuple[int, int]) -> ImagePool:
+    """Pictures whose pixels say their row, their column and their picture's number."""
+    for k, (h, w) in enumerate(sizes):
+        y, x = np.mgrid[:h, :w]
+        Image.fromarray(np.stack([y, x, np.full_like(x, k)], 2).astype(np.uint8)).save(folder / f"{k}.png")
+    return ImagePool(folder)
+
+
+def photographs(count: int, side: int, seed: int = 0) -> torch.Tensor:
+    """(count, 3, side, side), grey enough for noise not to clip."""
+    y, x = torch.meshgrid(torch.linspace(0.3, 0.7, side), torch.linspace(0.3, 0.7, side), indexing="ij")
+    return torch.stack([x, y, 1 - x])[None].repeat(count, 1, 1, 1)
+
+
+def test_crops_are_windows_of_the_pictures_in_all_orientations(tmp_path) -> None:
+    sizes = (90, 70), (40, 120)
+    pool = DevicePool(pool_of(tmp_path, *sizes), "cpu", reduced=0)
+    crops = (pool.crops(400, 32, generator()) * 255).round().permute(0, 2, 3, 1).numpy().astype(int)
+    seen, corners = set(), {0: set(), 1: set()}
+    for crop in crops:
+        (k,) = np.unique(crop[..., 2])
+        h, w = sizes[k]
+        top, left = crop[..., 0].min(), crop[..., 1].min()
+        assert top + 32 <= h and left + 32 <= w
+        window = np.mgrid[top : top + 32, left : left + 32].transpose(1, 2, 0)
+        (which,) = (n for n in range(8) if np.array_equal(orient(window, n), crop[..., :2]))
+        seen.add(which)
+        corners[k].add((top, left))
+    assert seen == set(range(8))
+    tops, lefts = zip(*corners[0], strict=True)
+    assert min(tops) < 5 and max(tops) > 53 and min(lefts) < 5 and max(lefts) > 33
+    share = np.mean([crop[0, 0, 2] == 0 for crop in crops])  # as its area is
+    assert abs(share - 6300 / 11100) < 0.1
+
+
+def test_what_is_smaller_than_a_crop_goes_on_by_reflection(tmp_path) -> None:
+    pool = DevicePool(pool_of(tmp_path, (20, 9)), "cpu", reduced=0)
+    crops = (pool.crops(40, 24, generator()) * 255).round().permute(0, 2, 3, 1).numpy().astype(int)
+    y, x = np.mgrid[:20, :9]
+    wanted = np.pad(np.stack([y, x], 2), ((0, 4), (0, 15), (0, 0)), mode="reflect")
+    assert all(any(np.array_equal(orient(wanted, n), c[..., :2]) for n in range(8)) for c in crops)
+
+
+def test_reduced_copies_have_their_share(tmp_path) -> None:
+    pool = DevicePool(pool_of(tmp_path, (200, 200), (180, 220)), "cpu", reduced=0.3)
+    crops = pool.crops(600, 16, generator()) * 255
+    step = (crops[:, :2, 4, 4] - crops[:, :2, 12, 12]).abs() / 8  # rows and columns a pixel
+    assert abs(float((step.mean(1) > 1.05).float().mean()) - 0.3) < 0.06
+    assert step.max() < 2.3
+
+
+def test_curves_and_levels_are_those_of_the_degradations() -> None:
+    x = torch.linspace(0, 1, 1000)
+    for mine, theirs in (("_to_linear", "to_linear"), ("_from_linear", "from_linear")):
+        wanted = getattr(degradations, theirs)(x.numpy())
+        np.testing.assert_allclose(getattr(device_batches, mine)(x).numpy(), wanted, atol=2e-6)
+    error = torch.randn(2, 3, 40, 30, generator=generator())
+    found = device_batches._local_rms(error)[:, 0].numpy()
+    np.testing.assert_allclose(found, degradations.local_rms(error.permute(0, 2, 3, 1).numpy()), rtol=1e-4)
+
+
+def test_gaussian_noise_has_the_level_that_is_told() -> None:
+    clean = photographs(300, 48)
+    mixture = replace(NONE, varying=0.3, grey=0.3, sigma=(0.0, 30 / 255))
+    degraded, target, sigma, gaussian = white_noise(clean, mixture, generator())
+    assert gaussian.all() and sigma.shape == (300, 1, 48, 48)
+    noise = (degraded - target) / sigma.clamp(min=1e-4)
+    assert noise.std((1, 2, 3)).sub(1).abs().max() < 0.12 and abs(noise.mean()) < 0.01
+    assert sigma.max() <= 30 / 255 and sigma.mean() == pytest.approx(15 / 255, rel=0.15)
+    varying = (sigma.amax((1, 2, 3)) - sigma.amin((1, 2, 3))) > 1e-6
+    grey = (target[:, 0] == target[:, 1]).flatten(1).all(1)
+    for share in (varying, grey):
+        assert abs(float(share.float().mean()) - 0.3) < 0.1
+    assert (degraded[grey] == degraded[grey][:, :1]).all() and (target[~grey] == clean[~grey]).all()
+    luma = clean[grey].permute(0, 2, 3, 1).numpy() @ LUMA
+    np.testing.assert_allclose(target[grey][:, 0].numpy(), luma, atol=1e-6)
+    as_file, _, _, _ = white_noise(clean, replace(NONE, clipped=1), generator())
+    assert as_file.min() == 0 and as_file.max() == 1
+    np.testing.assert_allclose(as_file * 255, (as_file * 255).round(), atol=1e-4)
+
+
+def test_noise_of_photons_is_what_the_degradations_make() -> None:
+    mixture = replace(
+        NONE, gaussian=0, poisson_gaussian=1, photon_gain=(4e-3, 4.001e-3), read_noise=(6e-3, 6.01e-3)
+    )
+    clean = torch.full((64, 3, 64, 64), 0.5)
+    degraded, _, sigma, gaussian = white_noise(clean, mixture, generator())
+    assert not gaussian.any()
+    rng, pictures = np.random.default_rng(0), clean.permute(0, 2, 3, 1).numpy()
+    wanted = np.concatenate([mixture._poisson_gaussian(picture[None], rng)[0] for picture in pictures])
+    assert float(degraded.mean()) == pytest.approx(wanted.mean(), abs=2e-3)
+    for channel in range(3):  # gains of white balance differ from picture to picture
+        mine = degraded[:, channel].flatten(1).std(1).mean()
+        assert float(mine) == pytest.approx(wanted[..., channel].std(axis=(1, 2)).mean(), rel=0.05)
+    centre = sigma[:, 0, 20:-20, 20:-20].mean((1, 2))
+    torch.testing.assert_close(centre, (degraded - clean).square().mean((1, 2, 3)).sqrt(), rtol=0.15, atol=0)
+
+
+def test_shot_noise_has_its_share_and_is_one_for_a_pixel_or_for_a_value() -> None:
+    mixture = replace(NONE, gaussian=0, salt_and_pepper=1, shot_fraction=(0.1, 0.1001))
+    degraded, target, _, _ = white_noise(photographs(60, 64), mixture, generator())
+    wrong = degraded != target
+    assert float(wrong.float().mean()) == pytest.approx(0.1, rel=0.05)
+    assert set(degraded[wrong].unique().tolist()) == {0, 1}
+    whole = (wrong.all(1) == wrong.any(1)).flatten(1).all(1)
+    assert 0.25 < float(whole.float().mean()) < 0.75
+
+
+def test_the_shares_of_an_experts_mixture_are_kept_and_others_refused() -> None:
+    mixture = MIXTURES["white"]
+    *_, gaussian = white_noise(photographs(2000, 9), mixture, generator())
+    assert abs(float(gaussian.float().mean()) - mixture.gaussian / mixture.whole) < 0.03
+    with pytest.raises(ValueError, match="alone is wanted"):
+        white_noise(photographs(1, 9), MIXTURES["other"], generator())
+
+
+def test_a_batch_is_that_of_its_seed(tmp_path) -> None:
+    pool = DevicePool(pool_of(tmp_path, (60, 60)), "cpu")
+    make = WhiteNoise(pool, MIXTURES["white"], 200, 16, (0.25, 0.75), 0.3, 2.0)
+    first, other, again = make(1), make(2), make(1)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first.degraded, other.degraded)
+    assert first.degraded.is_contiguous(memory_format=torch.channels_last)
+    assert first.factor.min() == 1 and 1.5 < first.factor.max() <= 2
+    assert abs(float((first.factor > 1).float().mean()) - 0.3) < 0.1
+    assert 0.2 < float(first.estimated.float().mean()) < 0.45
+
+
+def test_an_expert_learns_from_them_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch) -> None:
+    from zenith_ae.training import restore
+    from zenith_ae.training.trainer import TrainConfig
+    from zenith_ae.weights import load_weights
+
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(18):
+        small = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        small.resize((64, 64), Image.Resampling.BICUBIC).save(folder / f"{i}.png")
+
+    def train(out: str, steps: int, only: str | None, init: str | None = None, **options) -> str:
+        config = TrainConfig(
+            tmp_path / out, steps=steps, batch=2, crop=32, precision="float32", warmup=1, threads=1,
+            log_every=1, **options,
+        )  # fmt: skip
+        return str(restore.train_restoration(tiny, [str(folder)], config, init=init, only=only, loss="l1"))
+
+    full = zoo.build("zenith-denoise")
+    layers = zoo.denoising_unet((16, 16, 16), (0, 0, 1))
+    tiny = replace(full, name="tiny", parts={"denoiser": layers, "estimator": full.parts["estimator"]})
+    first = train("first", 1, None)
+    made = []
+    call = WhiteNoise.__call__
+    monkeypatch.setattr(DevicePool, "fits", staticmethod(lambda pool, device: True))
+    monkeypatch.setattr(WhiteNoise, "__call__", lambda self, seed: made.append(seed) or call(self, seed))
+    whole = train("whole", 4, "white", first)
+    assert len(made) == len(set(made)) == 4
+    train("parts", 4, "white", first, checkpoint_minutes=0)
+    path = tmp_path / "parts" / "checkpoint.pt"
+    assert path.exists() and made[4:] == made[:4]
+    one, two = load_weights(whole).tensors, load_weights(str(tmp_path / "parts" / "tiny.safetensors")).tensors
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+    begun = load_weights(first).tensors
+    assert any(
+        not np.array_equal(one[f"white.{n[9:]}"], begun[n]) for n in begun if n.startswith("denoiser.")
+    )
