@@ -180,19 +180,20 @@ def operations(model: Any, width: int, height: int) -> dict[str, Callable[[], An
 
 
 PARTS = {
-    "denoise": ("denoiser", "sorter", "estimator"),  # white takes as long as denoiser, and its place
+    "denoise": ("sorter", "estimator"),  # and the network that the sorter chose
     "encode": ("encoder",),
     "decode": ("decoder",),
     "round trip": ("encoder", "decoder"),
 }
 
 
-def macs(config: Any, operation: str, width: int, height: int) -> float:
+def macs(model: Any, operation: str, width: int, height: int) -> float:
     """Multiply-accumulates of an operation, without those that tiles repeat."""
-    from zenith_ae.measure import executed_macs
+    from zenith_ae.measure import executed_macs, part_input
 
-    total = 0.0
-    for part in PARTS[operation]:
+    config, total = model.config, 0.0
+    chosen = model.experts(part_input(config, "picture", height, width)[0]) if operation == "denoise" else []
+    for part in (*chosen, *PARTS[operation]):
         if part in config.parts:
             factor = config.factor if part == "decoder" else 1
             pixels = -(-height // factor) * -(-width // factor)
@@ -203,7 +204,7 @@ def macs(config: Any, operation: str, width: int, height: int) -> float:
 def result(
     model: Any, name: str, operation: str, width: int, height: int, timing: Any, ceiling: float
 ) -> dict[str, Any]:
-    work = macs(model.config, operation, width, height)
+    work = macs(model, operation, width, height)
     return {
         "kind": "result",
         "model": name,

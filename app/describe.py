@@ -88,10 +88,11 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         latents = f"{row['latent_channels']} ch" if row["latent_channels"] else "-"
         size = f"{row['parameters'] / 1e6:.2f} M"
-        # An expert is run in place of another part.
-        cost = " + ".join(f"{value:.2f}" for part, value in row["gmacs_512"].items() if part != "white")
+        costs = {part: f"{value:.2f}" for part, value in row["gmacs_512"].items()}
+        if expert := costs.pop("white", None):  # it is run in place of another part
+            costs["denoiser"] = f"{costs['denoiser']} or {expert}"
         click.echo(
-            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>20} GMAC  "
+            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{' + '.join(costs.values()):>30} GMAC  "
             f"{row.get('use') or row['description']}"
         )
 

@@ -59,8 +59,11 @@ def tables() -> str:
         )
         for part in config.parts:
             lines += [f"**{part}**\n", *table(config, part)]
-    lines += ["## Sorter of an expert\n", "Of the denoisers that ship, beside the layers above.\n"]
-    lines += ["**sorter**\n", *table(zoo.with_expert(zoo.build("zenith-denoise")), "sorter")]
+    lines += ["## Experts\n", "Of the denoisers that ship, beside the layers above.\n"]
+    for name in ("zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large"):
+        config = zoo.with_expert(zoo.build(name))
+        lines += [f"**white** of `{name}`\n", *table(config, "white")]
+    lines += ["**sorter** of all\n", *table(config, "sorter")]
     return "\n".join(lines)
 
 
