@@ -187,29 +187,39 @@ PARTS = {
 }
 
 
-def macs(model: Any, operation: str, width: int, height: int) -> float:
-    """Multiply-accumulates of an operation, without those that tiles repeat."""
-    from zenith_ae.measure import executed_macs, part_input
+def parts_of(model: Any, operation: str, width: int, height: int) -> list[str]:
+    """The parts of a model that an operation runs, on what is measured here."""
+    from zenith_ae.measure import part_input
 
-    config, total = model.config, 0.0
-    chosen = model.experts(part_input(config, "picture", height, width)[0]) if operation == "denoise" else []
-    for part in (*chosen, *PARTS[operation]):
-        if part in config.parts:
-            factor = config.factor if part == "decoder" else 1
-            pixels = -(-height // factor) * -(-width // factor)
-            total += pixels * sum(executed_macs(config.parts[part], config.in_channels(part)))
+    chosen: list[str] = []
+    if operation == "denoise":
+        chosen = model.experts(part_input(model.config, "picture", height, width)[0])
+    return [*chosen, *(part for part in PARTS[operation] if part in model.config.parts)]
+
+
+def macs(config: Any, parts: list[str], width: int, height: int) -> float:
+    """Multiply-accumulates of these parts, without those that tiles repeat."""
+    from zenith_ae.measure import executed_macs
+
+    total = 0.0
+    for part in parts:
+        factor = config.factor if part == "decoder" else 1
+        pixels = -(-height // factor) * -(-width // factor)
+        total += pixels * sum(executed_macs(config.parts[part], config.in_channels(part)))
     return total
 
 
 def result(
     model: Any, name: str, operation: str, width: int, height: int, timing: Any, ceiling: float
 ) -> dict[str, Any]:
-    work = macs(model, operation, width, height)
+    parts = parts_of(model, operation, width, height)
+    work = macs(model.config, parts, width, height)
     return {
         "kind": "result",
         "model": name,
         "weights": model.hash,
         "operation": operation,
+        "parts": parts,
         "dtype": dtype_of(model),
         "width": width,
         "height": height,

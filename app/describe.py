@@ -91,8 +91,9 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
         costs = {part: f"{value:.2f}" for part, value in row["gmacs_512"].items()}
         if expert := costs.pop("white", None):  # it is run in place of another part
             costs["denoiser"] = f"{costs['denoiser']} or {expert}"
+        cost = " + ".join(costs.values())
         click.echo(
-            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{' + '.join(costs.values()):>30} GMAC  "
+            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>30} GMAC  "
             f"{row.get('use') or row['description']}"
         )
 

@@ -291,7 +291,8 @@ def targets(runs: list[Run]) -> Lines:
         for name in dict.fromkeys(row["model"] for row in rows):
             for kind in ("eager", "compile"):
                 total = {"peer": 0.0, "own": 0.0}
-                for part in {row["operation"] for row in rows if row["model"] == name}:
+                parts = {row["operation"] for row in rows if row["model"] == name}
+                for part in parts - ({"denoiser"} if "white" in parts else set()):  # one of the two is run
                     ms = {
                         r["contender"]: r["ms"] for r in rows if (r["model"], r["operation"]) == (name, part)
                     }

@@ -41,6 +41,7 @@ from zenith_ae.models.spec import (  # noqa: E402
     PixelShuffle,
     PixelUnshuffle,
     ZenithBlock,
+    mac_count,
 )
 from zenith_ae.models.streams import in_streams  # noqa: E402
 from zenith_ae.selftest import random_weights  # noqa: E402
@@ -322,6 +323,36 @@ def test_an_expert_for_white_noise_is_added_to_a_trained_model(photos, denoiser,
         start, end = load_weights(begun).tensors, load_weights(path).tensors
         for name in start:
             assert np.array_equal(start[name], end[name]) != name.startswith(trained), name
+
+
+def test_named_denoisers_have_experts_of_their_own_and_what_is_trained_keeps_its(photos, tmp_path) -> None:
+    full = zoo.build("zenith-denoise")
+    fast, large = (zoo.build(f"zenith-denoise-{kind}") for kind in ("fast", "large"))
+    experts = [zoo.with_expert(config).parts["white"] for config in (full, fast, large)]
+    work = [mac_count(layers, 4, 64, 64) for layers in experts]
+    assert work[1] < work[0] < work[2]
+    for config, expert in zip((full, fast, large), experts, strict=True):
+        assert config.parts["denoiser"] != expert
+        assert load_weights(config.name).config.parts == zoo.with_expert(config).parts
+    # One network's expert, of other layers than a new one would have, stays; another network gets its own.
+    thin = zoo.denoising_unet((16, 16, 16), (0, 0, 1))
+    config = replace(full, name="thin", parts={"denoiser": thin, "estimator": full.parts["estimator"]})
+    first = restore.train_restoration(config, [str(photos)], steps(tmp_path / "a", 1))
+    weights = load_weights(first)
+    deep = zoo.with_expert(config, zoo.denoising_unet((16, 16, 16), (0, 1, 1)))
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in deep.params().items()} | weights.tensors
+    begun = str(tmp_path / "begun.safetensors")
+    save_weights(begun, deep, tensors, weights.metadata)
+    for only in ("white", "sorter", "denoiser", None):
+        path = restore.train_restoration(
+            config, [str(photos)], steps(tmp_path / f"{only}", 1), init=begun, only=only
+        )
+        assert load_weights(path).config.parts == deep.parts, only
+    other = replace(config, parts={**config.parts, "denoiser": zoo.denoising_unet((16, 16, 16), (0, 0, 2))})
+    path = restore.train_restoration(other, [str(photos)], steps(tmp_path / "o", 1), init=begun, only="white")
+    assert load_weights(path).config.parts["white"] == other.parts["denoiser"]
+    with pytest.raises(ConfigError, match="its networks are not those of thin"):
+        restore.train_restoration(other, [str(photos)], steps(tmp_path / "s", 1), init=begun, only="sorter")
 
 
 def test_an_expert_has_nothing_to_begin_from_without_a_trained_denoiser(photos, denoiser, tmp_path) -> None:

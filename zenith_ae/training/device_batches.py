@@ -20,7 +20,7 @@ from ..batches import LUMA
 from .data import SMALLEST_SCALE, ImagePool
 from .degradations import RMS_WINDOW, Mixture, Range
 
-__all__ = ["DevicePool", "WhiteNoise", "white_noise"]
+__all__ = ["DevicePool", "WhiteNoise", "is_white", "white_noise"]
 
 KINDS = ("gaussian", "poisson_gaussian", "salt_and_pepper")
 KNOTS = 4  # along one axis, of a level that varies
@@ -33,43 +33,50 @@ class DevicePool:
     ----------
     pool : the pictures, (H, W, 3) each; each pixel is equally likely to be in a crop.
     device : of torch.
+    size : side of the crops; no copy is reduced below it.
     reduced : probability of a crop from a reduced copy, by up to `SMALLEST_SCALE` with a Lanczos filter.
-    seed : of the copies' scales.
     """
 
-    def __init__(
-        self, pool: ImagePool, device: str | torch.device, reduced: float = 0.3, seed: int = 0
-    ) -> None:
-        scales = np.random.default_rng(seed).uniform(SMALLEST_SCALE, 1, len(pool))
+    def __init__(self, pool: ImagePool, device: str | torch.device, size: int, reduced: float = 0.3) -> None:
+        rng = np.random.default_rng(0)  # the same copies whenever a training goes on
 
-        def smaller(i: int) -> np.ndarray:
-            height, width = (max(1, round(n * scales[i])) for n in pool[i].shape[:2])
-            return np.asarray(Image.fromarray(pool[i]).resize((width, height), Image.Resampling.LANCZOS))
+        def smaller(picture: np.ndarray, scale: float) -> np.ndarray:
+            sides = picture.shape[1::-1]
+            sides = tuple(max(min(n, size), round(n * scale)) for n in sides)
+            return np.asarray(Image.fromarray(picture).resize(sides, Image.Resampling.LANCZOS))
 
+        scales = np.maximum(
+            rng.uniform(SMALLEST_SCALE, 1, len(pool)), [min(1, size / min(p.shape[:2])) for p in pool.images]
+        )
         with ThreadPoolExecutor() as executor:
-            copies = list(executor.map(smaller, range(len(pool)))) if reduced else []
+            copies = list(executor.map(smaller, pool.images, scales)) if reduced else []
         pictures = [*pool.images, *copies]
         areas = np.array([p.shape[0] * p.shape[1] for p in pictures], np.int64)
-        shares = areas / areas[: len(pool)].sum() * (1 - reduced)
-        shares[len(pool) :] = areas[len(pool) :] / max(1, areas[len(pool) :].sum()) * reduced
+        share = areas[: len(pool)] / areas[: len(pool)].sum()
+        shares = np.concatenate([(1 - reduced) * share, reduced * share])[: len(pictures)]
+        self.size = size
         self.device = torch.device(device)
         self._bounds = torch.tensor(np.cumsum(shares)[:-1], dtype=torch.float32, device=self.device)
         self._first = torch.tensor(np.cumsum(areas) - areas, device=self.device)
         self._sizes = torch.tensor([p.shape[:2] for p in pictures], device=self.device)
-        self._pixels = torch.from_numpy(np.concatenate([p.reshape(-1, 3) for p in pictures])).to(self.device)
+        self._pixels = torch.empty(int(areas.sum()), 3, dtype=torch.uint8, device=self.device)
+        for place, picture in zip(self._pixels.split(areas.tolist()), pictures, strict=True):
+            place.copy_(torch.tensor(picture).view(-1, 3))
 
     @staticmethod
     def fits(pool: ImagePool, device: str | torch.device) -> bool:
-        """Whether the pictures and their copies take less than half of what a GPU has free."""
+        """Whether the pictures and their copies take less than half of a GPU's memory."""
         if torch.device(device).type != "cuda":
             return False
-        return 4 * sum(picture.nbytes for picture in pool.images) < torch.cuda.mem_get_info(device)[0]
+        memory = torch.cuda.get_device_properties(device).total_memory
+        return 4 * sum(picture.nbytes for picture in pool.images) < memory
 
-    def crops(self, count: int, size: int, generator: Generator) -> Tensor:
+    def crops(self, count: int, generator: Generator) -> Tensor:
         """Random square crops (count, 3, size, size) in [0, 1], each turned or mirrored in one of 8 ways.
 
         A picture smaller than the crop is continued by reflection.
         """
+        size = self.size
 
         def draw(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=generator, device=self.device)
@@ -112,10 +119,15 @@ def _local_rms(error: Tensor) -> Tensor:
     return F.avg_pool2d(energy, RMS_WINDOW, 1).sqrt()
 
 
+def is_white(mixture: Mixture) -> bool:
+    """Whether a mixture is of `KINDS` alone."""
+    return sum(getattr(mixture, kind) for kind in KINDS) == mixture.whole
+
+
 def white_noise(
     clean: Tensor, mixture: Mixture, generator: Generator
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Noise that is independent from pixel to pixel, of its own kind and strength in each picture.
+    """Noise that is independent from pixel to pixel, of its own kind and strength in each photograph.
 
     Parameters
     ----------
@@ -133,7 +145,7 @@ def white_noise(
         If the mixture is of other kinds too.
     """
     weights = [getattr(mixture, kind) for kind in KINDS]
-    if sum(weights) != mixture.whole:
+    if not is_white(mixture):
         raise ValueError(f"a mixture of {', '.join(KINDS)} alone is wanted")
     device, (n, _, height, width) = clean.device, clean.shape
 
@@ -194,7 +206,7 @@ class WhiteNoise:
     Parameters
     ----------
     pool, mixture : where pictures come from, and their noise.
-    count, size : number and side of a batch's crops.
+    count : number of a batch's crops.
     estimated : share of the pictures with Gaussian noise at their estimated level, and of the others.
     overstated, most : share told too high a level, and by what factor at most.
     """
@@ -204,18 +216,17 @@ class WhiteNoise:
         pool: DevicePool,
         mixture: Mixture,
         count: int,
-        size: int,
         estimated: tuple[float, float] = (0.0, 0.0),
         overstated: float = 0.0,
         most: float = 1.0,
     ) -> None:
-        self.pool, self.mixture, self.count, self.size = pool, mixture, count, size
+        self.pool, self.mixture, self.count = pool, mixture, count
         self.estimated, self.overstated, self.most = estimated, overstated, most
         self._generator = Generator(pool.device)
 
     def __call__(self, seed: int) -> Batch:
         generator = self._generator.manual_seed(seed)
-        clean = self.pool.crops(self.count, self.size, generator)
+        clean = self.pool.crops(self.count, generator)
         degraded, clean, sigma, gaussian = white_noise(clean, self.mixture, generator)
         draw = torch.rand(3, self.count, 1, 1, 1, generator=generator, device=clean.device)
         share = torch.where(gaussian, *self.estimated)[:, None, None, None]

@@ -25,14 +25,14 @@ from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT, Denoiser, load
 from ..weights import Weights, load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
 from .degradations import MIXTURES, Mixture, blur, flat_area, gaussian, is_drawn
-from .device_batches import DevicePool, WhiteNoise
+from .device_batches import DevicePool, WhiteNoise, is_white
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
 
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
 LEAST_ERROR = 1e-5  # squared, which is 50 dB: crops with less count as clean
-MOST_AT_STAKE = 1.0  # decibels that one choice of a sorter counts at most
+MOST_AT_STAKE = 3.0  # decibels that one choice of a sorter counts at most
 CLEANED_LEVEL = 1.25  # times the estimated one, which falls short of a photograph's faint noise
 MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 
@@ -112,9 +112,11 @@ def load_into(model: nn.Module, path: str | Path) -> None:
         for j, layer in enumerate(mine):
             if known and j not in known and isinstance(layer, ZenithBlock):
                 state[f"{part}.{j}.expand.weight"].zero_()
-    if 2 * len(fitting) < len(state):
+    added = set(EXPERT) - set(weights.config.parts)
+    old = [name for name in state if name.split(".")[0] not in added]
+    if 2 * len(fitting) < len(old):
         raise WeightsError(
-            f"{path}: only {len(fitting)} of the model's {len(state)} tensors are there; "
+            f"{path}: only {len(fitting)} of the model's {len(old)} tensors are there; "
             "start from weights of its architecture"
         )
     if len(fitting) < len(state):
@@ -183,8 +185,8 @@ class RestoreRecipe:
     which learns to say, by one number a crop, which of the two networks makes the better picture of it: a
     wrong choice counts the decibels that it costs, `MOST_AT_STAKE` at most.
 
-    With ``white_noise`` a batch is a seed until `loss` is where the network is. Pictures have no plain parts
-    then.
+    With ``white_noise`` a batch is a seed until `loss` is where the network is. Photographs have no plain
+    parts then.
     """
 
     mixture: Mixture
@@ -493,15 +495,12 @@ def train_restoration(
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
     if loss != "l1" and only == "sorter":
         raise ConfigError(f"--loss {loss} is about denoising, not about --only sorter")
-    unit = lcm(*(multiple(layers) for layers in config.parts.values()))
-    if train.crop % unit:
-        raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     part = only if only in EXPERT else "denoiser"
     soft = mixture is not None and 2 * mixture.blur > mixture.whole
     goal = {"task": "blur" if soft else "noise", "loss": loss}
     begun = load_weights(init) if init else None
     if only in EXPERT:
-        # An expert is as large as its denoiser: nothing else tells their checkpoints apart.
+        # An expert may be as large as its denoiser: nothing else tells their checkpoints apart.
         goal["only"] = part
         if begun is None or begun.metadata.get("task") == "blur":
             raise ConfigError(
@@ -512,13 +511,21 @@ def train_restoration(
                 f"{init}: has no expert for white noise, so there is nothing to choose from: train one "
                 "first, with --only white"
             )
-        config = with_expert(config, begun.config.parts.get("white", ()))
+        alike = begun.config.parts.get("denoiser") == config.parts["denoiser"]
+        if only == "sorter" and not alike:
+            raise ConfigError(
+                f"{init}: its networks are not those of {config.name}, so it has another sorter"
+            )
+        config = with_expert(config, begun.config.parts.get("white", ()) if alike else ())
     elif begun is not None and "sorter" in begun.config.parts:
         if not soft and begun.config.parts["denoiser"] == config.parts["denoiser"]:
             config = with_expert(config, begun.config.parts["white"])
         else:
             why = "the task is another one" if soft else "it is another network's"
             print(f"{init}: its expert for white noise is not taken: {why}", file=sys.stderr)
+    unit = lcm(*(multiple(layers) for layers in config.parts.values()))
+    if train.crop % unit:
+        raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     torch.manual_seed(train.seed)
     pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
     model = build_modules(config)
@@ -539,12 +546,10 @@ def train_restoration(
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
         mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=part)
-    if part == "white" and DevicePool.fits(pool, train.device):
-        recipe.white_noise = WhiteNoise(
-            DevicePool(pool, train.device, seed=train.seed), mixture, train.batch, train.crop,
-            (recipe.estimated, recipe.estimated_other), recipe.overstated, recipe.MOST_OVERSTATED,
-        )  # fmt: skip
-        train = replace(train, workers=train.workers or 0)
+    # What a drawn picture is to look like, is known to CPUs alone.
+    there = part == "white" and not train.drawn and is_white(mixture) and DevicePool.fits(pool, train.device)
+    if there:
+        train = replace(train, workers=0)
     if init and only not in (None, "estimator"):
         recipe.guessing = 0.0
     if quantile != MEDIAN:
@@ -580,5 +585,11 @@ def train_restoration(
         trainer.load_checkpoint()
     if cleaning and trainer.progress < 1:  # it takes minutes, so not before a checkpoint is refused
         recipe.cleaned = cleaned(pool, cleaning, train.threads)
+    if there and trainer.progress < 1:
+        recipe.white_noise = WhiteNoise(
+            DevicePool(pool, train.device, train.crop), mixture, train.batch,
+            (recipe.estimated, recipe.estimated_other), recipe.overstated, recipe.MOST_OVERSTATED,
+        )  # fmt: skip
+        print(f"batches are made on {train.device}", file=sys.stderr, flush=True)
     trainer.run()
     return path
