@@ -32,7 +32,7 @@ __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_
 
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
 LEAST_ERROR = 1e-5  # squared, which is 50 dB: crops with less count as clean
-MOST_AT_STAKE = 3.0  # decibels that one choice of a sorter counts at most
+MOST_AT_STAKE = 1.0  # decibels that one choice of a sorter counts at most
 CLEANED_LEVEL = 1.25  # times the estimated one, which falls short of a photograph's faint noise
 MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 
