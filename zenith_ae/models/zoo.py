@@ -251,8 +251,8 @@ def zenith_denoise_large(name: str, latent_channels: int = 0) -> ModelConfig:
     return replace(config, parts=parts, description="zenith-denoise in two streams, for quality")
 
 
-# Experts of the denoisers that have these layers. White noise is what PSNR is measured on, so that more work
-# for it pays; transforms are worth nothing there (docs/ablation.md).
+# Experts of the denoisers that have these layers. They are larger, since at white noise more work pays;
+# transforms are worth nothing to them (docs/ablation.md).
 _EXPERTS = {
     zenith_denoise("").parts["denoiser"]: denoising_unet((48, 96, 192), (3, 6, 12)),
     zenith_denoise_fast("").parts["denoiser"]: denoising_unet((48, 96, 192), (1, 3, 4)),
