@@ -20,7 +20,7 @@ __all__ = ["info", "models"]
 USES = {
     "zenith-denoise": "Removes noise (default of denoise)",
     "zenith-denoise-fast": "Removes noise, in about half of the time",
-    "zenith-denoise-large": "Removes noise, better, in 2.3 times the time",
+    "zenith-denoise-large": "Removes noise, better, in 2.1 to 2.3 times the time",
     "zenith-deblur": "Makes soft pictures sharp (deblur)",
     "zenith-taef2": "FLUX.2 latents, nearest to the picture",
     "zenith-taef2-lite": "FLUX.2 latents, sharper and faster (default of encode)",
