@@ -193,10 +193,10 @@ def test_an_expert_learns_from_them_and_goes_on_where_it_was_stopped(tmp_path, m
         small = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
         small.resize((64, 64), Image.Resampling.BICUBIC).save(folder / f"{i}.png")
 
-    def train(out: str, steps: int, only: str | None, init: str | None = None, **options) -> str:
+    def train(out: str, steps: int, only: str | None, init: str | None = None) -> str:
         config = TrainConfig(
             tmp_path / out, steps=steps, batch=2, crop=32, precision="float32", warmup=1, threads=1,
-            log_every=1, **options,
+            log_every=1,
         )  # fmt: skip
         return str(restore.train_restoration(tiny, [str(folder)], config, init=init, only=only, loss="l1"))
 

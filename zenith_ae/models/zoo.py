@@ -7,6 +7,7 @@ including TAEF2's normalised pool stage); the Zenith layouts are this project's 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from ..errors import ConfigError
 from .spec import (
@@ -251,13 +252,18 @@ def zenith_denoise_large(name: str, latent_channels: int = 0) -> ModelConfig:
     return replace(config, parts=parts, description="zenith-denoise in two streams, for quality")
 
 
-# Experts of the denoisers that have these layers. They are larger, since at white noise more work pays;
-# transforms are worth nothing to them (docs/ablation.md).
-_EXPERTS = {
-    zenith_denoise("").parts["denoiser"]: denoising_unet((48, 96, 192), (3, 6, 12)),
-    zenith_denoise_fast("").parts["denoiser"]: denoising_unet((48, 96, 192), (1, 3, 4)),
-    zenith_denoise_large("").parts["denoiser"]: denoising_unet((64, 160, 320), (3, 6, 10)),
-}
+@cache  # and not when this is imported, which every start of the program does
+def _experts() -> dict[Layers, Layers]:
+    """The experts of the named denoisers, by the denoiser's layers.
+
+    They are larger, since at white noise more work pays; transforms are worth nothing to them
+    (docs/ablation.md).
+    """
+    return {
+        zenith_denoise("").parts["denoiser"]: denoising_unet((48, 96, 192), (3, 6, 12)),
+        zenith_denoise_fast("").parts["denoiser"]: denoising_unet((48, 96, 192), (1, 3, 4)),
+        zenith_denoise_large("").parts["denoiser"]: denoising_unet((64, 160, 320), (3, 6, 10)),
+    }
 
 
 def with_expert(config: ModelConfig, expert: Layers = ()) -> ModelConfig:
@@ -270,7 +276,7 @@ def with_expert(config: ModelConfig, expert: Layers = ()) -> ModelConfig:
     """
     sorter: Layers = (PixelUnshuffle(8), Linear(192, 48), Relu(), *zenith(48, 48, 2), Linear(48, 1))
     denoiser = config.parts["denoiser"]
-    white = expert or _EXPERTS.get(denoiser, denoiser)
+    white = expert or _experts().get(denoiser, denoiser)
     return replace(config, parts={"denoiser": denoiser, "white": white, "sorter": sorter, **config.parts})
 
 

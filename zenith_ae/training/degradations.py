@@ -46,6 +46,8 @@ Range = tuple[float, float]
 # Noise that JPEG has made coarser is best removed at a level that is a little higher than its own: at sigma
 # 5 to 30 and qualities 60 to 90, on validation photographs, 1.0 to 1.25 times as high.
 STORED_LEVEL = np.float32(1.15)
+KNOTS = 4  # along one axis, of a level that varies
+RED_GAIN, BLUE_GAIN = (1.2, 2.4), (1.2, 2.6)  # of white balance, from tungsten to shade
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
 
 
@@ -79,9 +81,9 @@ def local_rms(error: np.ndarray, window: int = RMS_WINDOW) -> np.ndarray:
 
 
 def smooth_map(rng: np.random.Generator, height: int, width: int, low: float, high: float) -> np.ndarray:
-    """A smooth random (height, width) map: 4 x 4 values in [low, high], interpolated linearly."""
-    knots = rng.uniform(low, high, (4, 4)).astype(np.float32)
-    rows, columns = (_interpolation(n, 4) for n in (height, width))
+    """A smooth random (height, width) map: `KNOTS` values a side in [low, high], interpolated linearly."""
+    knots = rng.uniform(low, high, (KNOTS, KNOTS)).astype(np.float32)
+    rows, columns = (_interpolation(n, KNOTS) for n in (height, width))
     return rows @ knots @ columns.T
 
 
@@ -666,5 +668,5 @@ def _log_uniform(rng: np.random.Generator, bounds: Range) -> float:
 
 
 def _balance(rng: np.random.Generator) -> tuple[float, float, float]:
-    """White-balance gains from tungsten to shade."""
-    return float(rng.uniform(1.2, 2.4)), 1.0, float(rng.uniform(1.2, 2.6))
+    """White-balance gains of R, G, B."""
+    return float(rng.uniform(*RED_GAIN)), 1.0, float(rng.uniform(*BLUE_GAIN))

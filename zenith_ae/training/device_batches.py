@@ -18,12 +18,11 @@ from torch import Generator, Tensor
 
 from ..batches import LUMA
 from .data import SMALLEST_SCALE, ImagePool
-from .degradations import RMS_WINDOW, Mixture, Range
+from .degradations import BLUE_GAIN, KNOTS, RED_GAIN, RMS_WINDOW, Mixture, Range
 
 __all__ = ["DevicePool", "WhiteNoise", "is_white", "white_noise"]
 
 KINDS = ("gaussian", "poisson_gaussian", "salt_and_pepper")
-KNOTS = 4  # along one axis, of a level that varies
 
 
 class DevicePool:
@@ -174,7 +173,7 @@ def white_noise(
     gaussian = torch.where(uniform() < mixture.clipped, stored, gaussian)
 
     gain, read = log_uniform(mixture.photon_gain), log_uniform(mixture.read_noise)
-    balance = torch.cat([uniform(1.2, 2.4), uniform(1.0, 1.0), uniform(1.2, 2.6)], 1)
+    balance = torch.cat([uniform(*RED_GAIN), uniform(1.0, 1.0), uniform(*BLUE_GAIN)], 1)
     photons = torch.poisson(_to_linear(clean) / balance / gain, generator)
     developed = _from_linear(((photons * gain + read * normal()) * balance).clamp(0, 1))
 

@@ -499,6 +499,7 @@ def train_restoration(
     soft = mixture is not None and 2 * mixture.blur > mixture.whole
     goal = {"task": "blur" if soft else "noise", "loss": loss}
     begun = load_weights(init) if init else None
+    alike = begun is not None and begun.config.parts.get("denoiser") == config.parts["denoiser"]
     if only in EXPERT:
         # An expert may be as large as its denoiser: nothing else tells their checkpoints apart.
         goal["only"] = part
@@ -511,14 +512,13 @@ def train_restoration(
                 f"{init}: has no expert for white noise, so there is nothing to choose from: train one "
                 "first, with --only white"
             )
-        alike = begun.config.parts.get("denoiser") == config.parts["denoiser"]
         if only == "sorter" and not alike:
             raise ConfigError(
                 f"{init}: its networks are not those of {config.name}, so it has another sorter"
             )
         config = with_expert(config, begun.config.parts.get("white", ()) if alike else ())
     elif begun is not None and "sorter" in begun.config.parts:
-        if not soft and begun.config.parts["denoiser"] == config.parts["denoiser"]:
+        if alike and not soft:
             config = with_expert(config, begun.config.parts["white"])
         else:
             why = "the task is another one" if soft else "it is another network's"
@@ -546,7 +546,7 @@ def train_restoration(
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
         mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=part)
-    # What a drawn picture is to look like, is known to CPUs alone.
+    # Where drawn pictures are to stay as they are, CPUs make the batches: they alone tell which are drawn.
     there = part == "white" and not train.drawn and is_white(mixture) and DevicePool.fits(pool, train.device)
     if there:
         train = replace(train, workers=0)
