@@ -23,6 +23,7 @@ torch = pytest.importorskip("torch")
 
 import zenith_ae  # noqa: E402
 from zenith_ae.app.train import train as command  # noqa: E402
+from zenith_ae.batches import orient  # noqa: E402
 from zenith_ae.errors import (  # noqa: E402
     CheckpointError,
     ConfigError,
@@ -45,7 +46,7 @@ from zenith_ae.models.spec import (  # noqa: E402
 )
 from zenith_ae.models.streams import in_streams  # noqa: E402
 from zenith_ae.selftest import random_weights  # noqa: E402
-from zenith_ae.training import autoencode, degradations, distill, graft, restore, trainer  # noqa: E402
+from zenith_ae.training import autoencode, degradations, distill, graft, restore, sorting, trainer  # noqa: E402
 from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
@@ -315,7 +316,8 @@ def test_an_expert_for_white_noise_is_added_to_a_trained_model(photos, denoiser,
     third = restore.train_restoration(
         denoiser, data, steps(tmp_path / "c", 2, evaluate_minutes=0), init=str(second), only="sorter"
     )
-    assert 0 <= log(tmp_path / "c", "whole_lost")[-1] <= log(tmp_path / "c", "whole_at_stake")[-1] <= 1
+    lost, at_stake = (log(tmp_path / "c", f"untrained_{name}")[-1] for name in ("lost", "at_stake"))
+    assert 0 <= lost <= at_stake <= sorting.MOST_AT_STAKE
     assert not log(tmp_path / "c", "psnr")
     assert log(tmp_path / "b", "psnr") and not log(tmp_path / "b", "camera_gain")
     last = restore.train_restoration(denoiser, data, steps(tmp_path / "d", 2), init=str(third))
@@ -460,35 +462,75 @@ def test_levels_are_told_or_estimated(photos, tmp_path) -> None:
     assert planes[1].tolist() == pytest.approx([0.25, unit, unit, unit])
 
 
-def test_a_wrong_choice_of_the_sorter_counts_the_decibels_that_it_costs(photos, tmp_path) -> None:
-    class Scaled(torch.nn.Module):  # takes away a share of the level that it is told
-        def __init__(self, share: float) -> None:
-            super().__init__()
-            self.share = share
+def test_outcomes_are_the_decibels_that_the_expert_gains(photos, tmp_path) -> None:
+    """Here the denoiser takes away a quarter of the level that it is told, the expert half of it."""
+    config = zoo.with_expert(
+        ModelConfig("tiny", "denoiser", {"denoiser": (PixelUnshuffle(2), Linear(16, 12), PixelShuffle(2))}, 0)
+    )
+    taken = {part: np.zeros((12, 16), np.float32) for part in ("denoiser", "white")}
+    for part, share in (("denoiser", 0.25), ("white", 0.5)):
+        for k in range(12):
+            taken[part][k, 12 + k % 4] = -share
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}
+    tensors |= {f"{part}.1.weight": weight for part, weight in taken.items()}
+    save_weights(tmp_path / "tiny.safetensors", config, tensors, {"task": "noise"})
+    model = zenith_ae.load(tmp_path / "tiny.safetensors", dtype="float32")
+    levels = np.array([0.2, 0.04, 0.0, 0.2, 0.04], np.float32)
 
-        def forward(self, given: torch.Tensor) -> torch.Tensor:
-            return -self.share * given[:, 3:].expand(-1, 3, -1, -1)
+    class Brighter:  # each crop is 0.2 too bright all over
+        config = steps(tmp_path, 1, batch=5, crop=8)
 
+        def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+            target = np.full((5, 8, 8, 3), 0.5, np.float32)
+            level = np.broadcast_to(levels[:, None, None], (5, 8, 8))
+            return target + np.float32(0.2), target, level, np.zeros(5, bool)
+
+    found = sorting.outcomes(model, Brighter(), 8, seed=0)
+    assert found.crops.dtype == np.float16 and found.crops.shape == (8, 8, 8, 3)
+    assert np.allclose(found.crops, 0.7, atol=1e-3)
+    # Told 0.2, the expert leaves 0.1 of it and the denoiser 0.15, which is 3.5 dB more; told 0.04, 0.18 and
+    # 0.19; told nothing, both leave all.
+    small = 10 * np.log10((0.19**2 + sorting.LEAST_ERROR) / (0.18**2 + sorting.LEAST_ERROR))
+    most = sorting.MOST_AT_STAKE
+    assert found.gain.tolist() == pytest.approx([most, small, 0, most, small, most, small, 0], abs=1e-3)
+
+
+def test_a_wrong_choice_of_the_sorter_counts_the_decibels_that_it_costs(tmp_path) -> None:
     class Odds(torch.nn.Module):
         def forward(self, degraded: torch.Tensor) -> torch.Tensor:
             return torch.tensor([2.0, -1.0, 0.5])[:, None, None, None].expand(-1, 1, 2, 2)
 
-    # Each crop is 0.2 too bright all over. Told 0.2, the expert leaves 0.1 of it and the denoiser 0.15, which
-    # is 3.5 dB more; told 0.04, 0.18 and 0.19; told nothing, both leave all.
-    target = torch.full((3, 3, 8, 8), 0.5)
-    plane = torch.tensor([0.2, 0.04, 0.0])[:, None, None, None].expand(-1, 1, 8, 8)
-    model = torch.nn.ModuleDict({"denoiser": Scaled(0.25), "white": Scaled(0.5), "sorter": Odds()})
-    odds, gain = restore._sorted(model, target + 0.2, target, plane)
-    small = 10 * np.log10((0.19**2 + restore.LEAST_ERROR) / (0.18**2 + restore.LEAST_ERROR))
-    assert odds.tolist() == [2.0, -1.0, 0.5]
-    assert gain.tolist() == pytest.approx([restore.MOST_AT_STAKE, small, 0], abs=1e-4)
-    recipe = restore.RestoreRecipe(Mixture(), ImagePool([str(photos)]), steps(tmp_path, 1), part="sorter")
-    loss, logs = recipe._sorting(model, target + 0.2, target, plane)
+    model = torch.nn.ModuleDict({"sorter": Odds()})
+    recipe = sorting.SorterRecipe(steps(tmp_path, 1, batch=3))
+    crops, gain = np.zeros((3, 8, 8, 3), np.float16), np.array([3.0, 0.5, 0.0], np.float32)
+    loss, logs = recipe.loss(model, (crops, gain), 0.5)
     wrong = [np.log1p(np.exp(-2.0)), np.log1p(np.exp(1.0))]
-    assert float(loss) == pytest.approx((restore.MOST_AT_STAKE * wrong[0] + small * wrong[1]) / 3, rel=1e-4)
-    assert logs == pytest.approx(
-        {"lost": small / 3, "at_stake": (restore.MOST_AT_STAKE + small) / 3}, rel=1e-4
-    )
+    assert float(loss) == pytest.approx((3 * wrong[0] + 0.5 * wrong[1]) / 3, rel=1e-4)
+    assert logs == pytest.approx({"lost": 0.5 / 3, "at_stake": 3.5 / 3}, rel=1e-4)
+    recipe.untrained = sorting.Outcomes(crops, gain)
+    assert recipe.evaluate(model) == {f"untrained_{name}": value for name, value in logs.items()}
+
+
+def test_a_sorters_batches_are_turned_crops_of_its_table(tmp_path) -> None:
+    recipe = sorting.SorterRecipe(steps(tmp_path, 1, batch=64))
+    rng = np.random.default_rng(0)
+    crops = rng.random((3, 8, 8, 3)).astype(np.float16)
+    recipe.table = sorting.Outcomes(crops, np.arange(3, dtype=np.float32))
+    turned, gain = recipe.make_batch(rng)
+    assert turned.shape == (64, 8, 8, 3) and set(gain) == {0, 1, 2}
+    ways = set()
+    for crop, number in zip(turned, gain, strict=True):
+        same = [w for w in range(8) if np.array_equal(orient(crops[int(number)], w), crop)]
+        assert len(same) == 1
+        ways |= set(same)
+    assert ways == set(range(8))
+
+
+@pytest.mark.parametrize(
+    ("length", "size"), [({"steps": 5}, 20), ({"minutes": 0.5}, 2000), ({"minutes": 600}, 20_000)]
+)
+def test_a_longer_training_of_a_sorter_learns_from_more_crops(tmp_path, length, size) -> None:
+    assert sorting.table_size(TrainConfig(tmp_path, batch=4, **length)) == size
 
 
 def test_the_sorter_learns_which_network_makes_the_better_picture(photos, tmp_path) -> None:

@@ -48,6 +48,10 @@ Range = tuple[float, float]
 STORED_LEVEL = np.float32(1.15)
 KNOTS = 4  # along one axis, of a level that varies
 RED_GAIN, BLUE_GAIN = (1.2, 2.4), (1.2, 2.6)  # of white balance, from tungsten to shade
+READ_SHARE, CONTRAST, SATURATION = (3e-4, 3e-2), (1.0, 1.4), (0.0, 0.8)  # of cameras
+FINE_QUALITY = 80  # least of the JPEGs that hide no noise reduction
+WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
+UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
 
 
@@ -487,11 +491,14 @@ class Mixture:
     clean: float = 0.5  # share of the drawn pictures that stay as they are; photographs have noise already
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)  # of white noise, also of what is stored as JPEG
+    weak: float = 0.0  # share of the Gaussian pictures whose sigma is log-uniform, from `WEAKEST` on
+    uneven: float = 0.0  # share of the Gaussian pictures with another sigma in each channel
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
     clipped: float = 0.5  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     subsampled: float = 0.75  # of the noisy JPEGs with half the resolution of colour, as most are
     camera_strength: Range = (1 / 255, 45 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
+    unreduced: float = 0.0  # share of the camera pictures without noise reduction: nearly white noise
     shrunk: float = 0.5  # share of the camera pictures whose noise was reduced by `_shrink`
     loudness: Range = (1.5, 6.0)  # of their noise before, log-uniform
     soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do
@@ -580,9 +587,17 @@ class Mixture:
         low, high = self.sigma
         level = np.empty((n, height, width), np.float32)
         level[:] = rng.uniform(low, high, (n, 1, 1))
+        if self.weak:
+            for k in np.flatnonzero(rng.random(n) < self.weak):
+                level[k] = _log_uniform(rng, (WEAKEST, high))
         for k in np.flatnonzero(rng.random(n) < self.varying):
             level[k] = smooth_map(rng, height, width, low, high)
         degraded, level = gaussian(clean, rng, level)
+        if self.uneven:
+            for k in np.flatnonzero(rng.random(n) < self.uneven):
+                share = np.exp(rng.uniform(-UNEVEN, UNEVEN, 3)).astype(np.float32)
+                degraded[k] = clean[k] + share * (degraded[k] - clean[k])
+                level[k] *= np.sqrt(np.mean(share**2))
         for k in np.flatnonzero(rng.random(n) < self.clipped):
             degraded[k] = as_file(degraded[k])
         return degraded, level
@@ -592,15 +607,17 @@ class Mixture:
         return stored(clean, rng, rng.uniform(*self.sigma), self._quality(rng), subsample, grey)
 
     def _camera(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        if self.unreduced and rng.random() < self.unreduced:
+            return self._unreduced(clean, rng)
         return camera(
             clean,
             rng,
             _log_uniform(rng, self.camera_strength),
             self._quality(rng) if rng.random() < self.camera_jpeg else None,
-            read_share=_log_uniform(rng, (3e-4, 3e-2)),
-            contrast=rng.uniform(1.0, 1.4),
+            read_share=_log_uniform(rng, READ_SHARE),
+            contrast=rng.uniform(*CONTRAST),
             balance=_balance(rng),
-            saturation=rng.uniform(0.0, 0.8),
+            saturation=rng.uniform(*SATURATION),
             # Noise reduction and resampling in a camera leave mottle of several pixels.
             luma_blur=_log_uniform(rng, (0.4, 2.5)) if rng.random() < 0.75 else 0.0,
             chroma_blur=_log_uniform(rng, (0.4, 5.0)) if rng.random() < 0.75 else 0.0,
@@ -609,6 +626,21 @@ class Mixture:
             reduced=rng.random() < 0.25,
             shrinkage=self._thresholds(rng) if rng.random() < self.shrunk else (),
             loudness=_log_uniform(rng, self.loudness),
+        )
+
+    def _unreduced(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        return camera(
+            clean,
+            rng,
+            _log_uniform(rng, self.camera_strength),
+            int(rng.integers(FINE_QUALITY, 100)) if rng.random() < self.camera_jpeg / 2 else None,
+            read_share=_log_uniform(rng, READ_SHARE),
+            contrast=rng.uniform(*CONTRAST),
+            balance=_balance(rng),
+            saturation=rng.uniform(*SATURATION),
+            luma_blur=_log_uniform(rng, (0.3, 0.6)) if rng.random() < 0.25 else 0.0,
+            chroma_blur=_log_uniform(rng, (0.3, 0.8)) if rng.random() < 0.25 else 0.0,
+            reduced=rng.random() < 0.5,
         )
 
     @staticmethod
@@ -654,7 +686,8 @@ MIXTURES = {
         camera_strength=(1 / 255, 30 / 255),
     ),
     "sorter": Mixture(
-        gaussian=0.4, stored=0.15, camera=0.3, poisson_gaussian=0.05, salt_and_pepper=0.1, grey=0.3,
+        gaussian=0.4, stored=0.12, camera=0.36, poisson_gaussian=0.04, salt_and_pepper=0.08, grey=0.2,
+        weak=0.5, uneven=0.15, unreduced=0.35,
     ),
     "blur": Mixture(
         gaussian=0.12, stored=0, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,

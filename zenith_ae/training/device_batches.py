@@ -119,8 +119,9 @@ def _local_rms(error: Tensor) -> Tensor:
 
 
 def is_white(mixture: Mixture) -> bool:
-    """Whether a mixture is of `KINDS` alone."""
-    return sum(getattr(mixture, kind) for kind in KINDS) == mixture.whole
+    """Whether a mixture is of `KINDS` alone, with levels as here."""
+    levels = not (mixture.weak or mixture.uneven)
+    return levels and sum(getattr(mixture, kind) for kind in KINDS) == mixture.whole
 
 
 def white_noise(

@@ -24,15 +24,15 @@ from ..models.zoo import with_expert
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT, Denoiser, load
 from ..weights import Weights, load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
-from .degradations import MIXTURES, Mixture, blur, flat_area, gaussian, is_drawn
+from .degradations import MIXTURES, Mixture, blur, flat_area, is_drawn
 from .device_batches import DevicePool, WhiteNoise, is_white
+from .sorting import LEAST_ERROR, SorterRecipe, outcomes, table_size
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
 
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
-LEAST_ERROR = 1e-5  # squared, which is 50 dB: crops with less count as clean
-MOST_AT_STAKE = 1.0  # decibels that one choice of a sorter counts at most
+UNTRAINED = 480  # crops of the validation pictures that a sorter is tried on
 CLEANED_LEVEL = 1.25  # times the estimated one, which falls short of a photograph's faint noise
 MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 
@@ -181,9 +181,7 @@ class RestoreRecipe:
     photographs themselves a few then stay as they are, at whatever level is estimated, lest it take their
     texture for noise too.
 
-    ``part`` is "denoiser", "white" for the expert of a model, which learns as a denoiser does, or "sorter",
-    which learns to say, by one number a crop, which of the two networks makes the better picture of it: a
-    wrong choice counts the decibels that it costs, `MOST_AT_STAKE` at most.
+    ``part`` is "denoiser", or "white" for the expert of a model, which learns as a denoiser does.
 
     With ``white_noise`` a batch is a seed until `loss` is where the network is. Photographs have no plain
     parts then.
@@ -281,8 +279,6 @@ class RestoreRecipe:
             if progress >= self.guessing:
                 own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
                 plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
-        if self.part == "sorter":
-            return self._sorting(model, degraded, target, plane)
         if not next(model[self.part].parameters()).requires_grad:
             return loss, logs
         restoration, noted = self._restoring(model, degraded, target, plane)
@@ -299,47 +295,13 @@ class RestoreRecipe:
         logs = {"l1": float(absolute.detach())}
         return log_error(error) if self.loss_kind == "psnr" else absolute, logs
 
-    def _sorting(
-        self, model: nn.ModuleDict, degraded: Tensor, target: Tensor, plane: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:
-        odds, gain = _sorted(model, degraded, target, plane)
-        wrong = F.binary_cross_entropy_with_logits(odds, (gain > 0).float(), reduction="none")
-        return (gain.abs() * wrong).mean(), _lost(odds, gain)
-
-
-def _sorted(model: nn.ModuleDict, degraded: Tensor, target: Tensor, plane: Tensor) -> tuple[Tensor, Tensor]:
-    """What a sorter says of each crop, positive for the expert, and the decibels that the expert gains there.
-
-    Both (N,); of the latter `MOST_AT_STAKE` at most, either way.
-    """
-    given = torch.cat([degraded, plane], 1).contiguous(memory_format=torch.channels_last)
-    with torch.no_grad():
-        general, expert = (
-            _mean_squares((degraded + model[part](given).float()).clamp(0, 1) - target)
-            for part in ("denoiser", "white")
-        )
-    gain = 10 * (general / expert).log10()
-    odds = model["sorter"](degraded).float().mean(dim=(1, 2, 3))
-    return odds, gain.clamp(-MOST_AT_STAKE, MOST_AT_STAKE)
-
-
-def _lost(odds: Tensor, gain: Tensor) -> dict[str, float]:
-    """Decibels that the wrong ones of a sorter's choices cost, and that all would cost if they were wrong."""
-    lost = gain.abs() * ((odds > 0) != (gain > 0))
-    return {"lost": float(lost.mean()), "at_stake": float(gain.abs().mean())}
-
 
 def log_error(error: Tensor) -> Tensor:
-    """The mean logarithm of each crop's mean squared error (N, C, H, W).
+    """The mean logarithm of each crop's mean squared error (N, C, H, W), on a floor of `LEAST_ERROR`.
 
     The factor makes it weigh about as much as the absolute error.
     """
-    return 0.01 * _mean_squares(error).log().mean()
-
-
-def _mean_squares(error: Tensor) -> Tensor:
-    """The mean squared error of each crop (N, C, H, W), on a floor of `LEAST_ERROR`: (N,)."""
-    return error.square().mean(dim=(1, 2, 3)) + LEAST_ERROR
+    return 0.01 * (error.square().mean(dim=(1, 2, 3)) + LEAST_ERROR).log().mean()
 
 
 def _perceived(sigma: Tensor) -> Tensor:
@@ -369,8 +331,7 @@ def _validate(
     """PSNR of centre crops of the validation pictures: sigma 25, told and estimated; camera noise.
 
     With ``soft`` instead: blurred by a 3x3 box, and left sharp; both at the estimated level. Of an expert
-    no camera noise, and of a sorter what its wrong choices cost at the estimated level, half of them of
-    pictures with noise of sigma 25 and half of pictures with camera noise.
+    no camera noise.
     """
     others = dict.fromkeys(Mixture.KINDS, 0.0)
     camera = Mixture(**(others | {"camera": 1.0}), clean=0.0)  # type: ignore[arg-type]
@@ -391,22 +352,6 @@ def _validate(
             scores["soft_gain"].append(out[0] - psnr(blurred, target))
             scores["psnr_sharp"].append(out[1])
         return {name: float(np.mean(values)) for name, values in scores.items()}
-
-    def evaluate_sorter(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, nn.ModuleDict)
-        device = next(model.parameters()).device
-        found: list[tuple[Tensor, Tensor]] = []
-        for i, picture in enumerate(validation.images):
-            centre, rng = _centre(picture, 256, unit)[None], np.random.default_rng((seed, i))
-            clean = centre.astype(np.float32) / 255
-            white, level = gaussian(clean, rng, SIGMA_UNIT)
-            for noisy, target, sigma in ((white, clean, level), camera.sample(centre, rng)[:3]):
-                x = to_tensor(noisy, device)
-                told = torch.from_numpy(sigma).to(device)[:, None]
-                plane = estimated(model, x) if "estimator" in model else told
-                found.append(_sorted(model, x, to_tensor(target, device), plane))
-        odds, gain = (torch.cat(values) for values in zip(*found, strict=True))
-        return {f"whole_{name}": value for name, value in _lost(odds, gain).items()}
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
@@ -446,7 +391,7 @@ def _validate(
     def restored(model: nn.ModuleDict, noisy: Tensor, plane: Tensor) -> Tensor:
         return noisy + model[part](torch.cat([noisy, plane], 1)).float()
 
-    return evaluate_soft if soft else evaluate_sorter if part == "sorter" else evaluate
+    return evaluate_soft if soft else evaluate
 
 
 def train_restoration(
@@ -546,9 +491,10 @@ def train_restoration(
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
         mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=part)
+    sorting = SorterRecipe(train) if part == "sorter" else None
     # Where drawn pictures are to stay as they are, CPUs make the batches: they alone tell which are drawn.
     there = part == "white" and not train.drawn and is_white(mixture) and DevicePool.fits(pool, train.device)
-    if there:
+    if there or sorting:  # their batches are cheap, and what they are made from is large
         train = replace(train, workers=0)
     if init and only not in (None, "estimator"):
         recipe.guessing = 0.0
@@ -572,15 +518,9 @@ def train_restoration(
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata | {"task": goal["task"]})
 
-    trainer = Trainer(
-        model,
-        recipe.make_batch,
-        recipe.loss,
-        train,
-        export,
-        _validate(validation, train.seed, unit, soft, part),
-        goal,
-    )
+    lessons: RestoreRecipe | SorterRecipe = sorting or recipe
+    evaluate = sorting.evaluate if sorting else _validate(validation, train.seed, unit, soft, part)
+    trainer = Trainer(model, lessons.make_batch, lessons.loss, train, export, evaluate, goal)
     if resume:
         trainer.load_checkpoint()
     if cleaning and trainer.progress < 1:  # it takes minutes, so not before a checkpoint is refused
@@ -591,5 +531,12 @@ def train_restoration(
             (recipe.estimated, recipe.estimated_other), recipe.overstated, recipe.MOST_OVERSTATED,
         )  # fmt: skip
         print(f"batches are made on {train.device}", file=sys.stderr, flush=True)
+    if sorting:
+        assert begun is not None
+        networks = load(begun, threads=train.threads)
+        assert isinstance(networks, Denoiser)
+        sorting.untrained = outcomes(networks, replace(recipe, pool=validation), UNTRAINED, train.seed)
+        if trainer.progress < 1:
+            sorting.table = outcomes(networks, recipe, table_size(train), train.seed)
     trainer.run()
     return path
