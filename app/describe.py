@@ -154,7 +154,7 @@ def picture_facts(file: str) -> dict[str, Any]:
         "width": picture.width,
         "height": picture.height,
         "mode": picture.mode,
-        "bits": picture.pixels.dtype.itemsize * 8,
+        "bits": picture.bits,
         "pictures": len(picture.frames),
         "metadata": [key for key in ("icc_profile", "exif", "xmp", "dpi") if key in picture.metadata],
         "notes": list(picture.every_note),

@@ -420,6 +420,6 @@ def facts(picture: Picture, model: Any) -> dict[str, Any]:
         "width": picture.width,
         "height": picture.height,
         "mode": picture.mode,
-        "bits": picture.pixels.dtype.itemsize * 8,
+        "bits": picture.bits,
         "notes": list(picture.every_note),
     }

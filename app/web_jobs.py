@@ -507,7 +507,7 @@ class Workshop:
             "width": picture.width,
             "height": picture.height,
             "mode": picture.mode,
-            "bits": picture.pixels.dtype.itemsize * 8,
+            "bits": picture.bits,
             "pictures": len(picture.frames),
         }
 

@@ -1551,3 +1551,11 @@ def test_info_counts_frames_and_reads_standard_input(here, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", stream)
     assert run(["info", "-", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == facts | {"file": "-"}
+
+
+@pytest.mark.parametrize(("mode", "bits"), [("1", 1), ("L", 8), ("RGB", 8), ("I;16", 16)])
+def test_info_says_how_many_bits_a_channel_has(here, capsys, mode, bits):
+    Image.new(mode, (9, 6)).save(here / "a.png")
+    assert run(["info", "a.png", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["mode"], facts["bits"]) == (mode, bits)

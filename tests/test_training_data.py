@@ -650,6 +650,37 @@ def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
     assert files.min() == 0
 
 
+def test_half_of_what_a_sorter_learns_of_white_noise_is_weak_and_some_of_it_is_uneven() -> None:
+    batch = np.full((200, 32, 32, 3), 128, np.uint8)
+    only = Mixture(**dict.fromkeys(Mixture.KINDS, 0.0) | {"gaussian": 1.0}, clean=0, clipped=0, grey=0)
+    weak = replace(only, weak=1, varying=0).sample(batch, rng())[2][:, 0, 0]
+    assert degradations.WEAKEST <= weak.min() < 1 / 255 and 45 / 255 < weak.max() <= 55 / 255
+    assert np.median(weak) == pytest.approx(np.sqrt(degradations.WEAKEST * 55 / 255), rel=0.25)
+    even = replace(only, sigma=(0.1, 0.1))
+    for uneven, least, most in (
+        (even, 1, 1.1),
+        (replace(even, uneven=1), 1.5, np.exp(2 * degradations.UNEVEN)),
+    ):
+        degraded, clean, sigma, _ = uneven.sample(batch, rng())
+        level = np.std(degraded - clean, axis=(1, 2))
+        assert least < np.median(level.max(1) / level.min(1)) < most
+        np.testing.assert_allclose(np.sqrt(np.mean(level**2, axis=1)), sigma[:, 0, 0], rtol=0.08)
+    sorter = degradations.MIXTURES["sorter"]
+    assert sorter.weak == 0.5 and sorter.uneven > 0 and sorter.unreduced > 0
+
+
+def test_the_noise_of_a_camera_without_noise_reduction_is_nearer_to_white() -> None:
+    batch = np.full((60, 64, 64, 3), 128, np.uint8)
+    kinds = dict.fromkeys(Mixture.KINDS, 0.0) | {"camera": 1.0}
+    only = Mixture(**kinds, clean=0, grey=0, soft=0, camera_jpeg=0, camera_strength=(0.05, 0.051))
+    found = []
+    for mixture in (only, replace(only, unreduced=1)):
+        degraded, clean, _, _ = mixture.sample(batch, rng())
+        error = degraded - clean
+        found.append(np.mean([correlation(e[:, 1:], e[:, :-1]) for e in error]))
+    assert 0.1 < found[1] < 0.75 * found[0]
+
+
 def test_the_level_of_noise_in_a_jpeg_is_that_of_the_noise_and_not_of_the_jpeg() -> None:
     batch = np.stack([textured(64, 64, seed) for seed in range(3)]) / np.float32(255)
     silent, level = degradations.stored(batch, rng(), 0.0, 50)

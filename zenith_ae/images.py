@@ -104,6 +104,11 @@ class Picture:
         return self.pixels.shape[1]
 
     @property
+    def bits(self) -> int:
+        """Bits of a channel: 1 where the file has but black and white, else those of ``pixels``."""
+        return 1 if self.mode == "1" else 8 * self.pixels.dtype.itemsize
+
+    @property
     def frames(self) -> tuple[Picture, ...]:
         """This picture and ``more``, the frames or pages of the file."""
         return (self, *self.more)

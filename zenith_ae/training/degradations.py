@@ -498,7 +498,7 @@ class Mixture:
     subsampled: float = 0.75  # of the noisy JPEGs with half the resolution of colour, as most are
     camera_strength: Range = (1 / 255, 45 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
-    unreduced: float = 0.0  # share of the camera pictures without noise reduction: nearly white noise
+    unreduced: float = 0.0  # share of the camera pictures without noise reduction: nearer to white noise
     shrunk: float = 0.5  # share of the camera pictures whose noise was reduced by `_shrink`
     loudness: Range = (1.5, 6.0)  # of their noise before, log-uniform
     soft: float = 0.5  # share of the camera pictures enlarged before: lenses resolve less than pixels do
