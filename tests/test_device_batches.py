@@ -125,6 +125,19 @@ def test_gaussian_noise_has_the_level_that_is_told() -> None:
     np.testing.assert_allclose(as_file * 255, (as_file * 255).round(), atol=1e-4)
 
 
+def test_uneven_noise_has_another_level_in_each_channel_and_is_told_their_mean() -> None:
+    mixture = replace(NONE, uneven=0.5, grey=0.3, sigma=(0.1, 0.1))
+    degraded, target, sigma, _ = white_noise(photographs(300, 48), mixture, generator())
+    level = (degraded - target).std((2, 3))
+    torch.testing.assert_close(level.square().mean(1).sqrt(), sigma[:, 0, 0, 0], rtol=0.1, atol=0)
+    uneven = level.amax(1) / level.amin(1) > 1.15
+    grey = (target[:, 0] == target[:, 1]).flatten(1).all(1)
+    assert not (uneven & grey).any()
+    assert 0.35 < float(uneven[~grey].float().mean()) < 0.55
+    most = np.exp(2 * degradations.UNEVEN)
+    assert 0.6 * most < float((level.amax(1) / level.amin(1)).max()) < 1.1 * most
+
+
 def test_noise_of_photons_is_what_the_degradations_make() -> None:
     mixture = replace(
         NONE, gaussian=0, poisson_gaussian=1, photon_gain=(4e-3, 4.001e-3), read_noise=(6e-3, 6.01e-3)

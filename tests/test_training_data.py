@@ -651,7 +651,7 @@ def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
 
 
 def test_half_of_what_a_sorter_learns_of_white_noise_is_weak_and_some_of_it_is_uneven() -> None:
-    batch = np.full((200, 32, 32, 3), 128, np.uint8)
+    batch = np.full((200, 32, 32, 3), (128, 120, 140), np.uint8)
     only = Mixture(**dict.fromkeys(Mixture.KINDS, 0.0) | {"gaussian": 1.0}, clean=0, clipped=0, grey=0)
     weak = replace(only, weak=1, varying=0).sample(batch, rng())[2][:, 0, 0]
     assert degradations.WEAKEST <= weak.min() < 1 / 255 and 45 / 255 < weak.max() <= 55 / 255
@@ -665,6 +665,8 @@ def test_half_of_what_a_sorter_learns_of_white_noise_is_weak_and_some_of_it_is_u
         level = np.std(degraded - clean, axis=(1, 2))
         assert least < np.median(level.max(1) / level.min(1)) < most
         np.testing.assert_allclose(np.sqrt(np.mean(level**2, axis=1)), sigma[:, 0, 0], rtol=0.08)
+    degraded, _, sigma, _ = replace(even, uneven=1, grey=1).sample(batch, rng())
+    assert (degraded[..., 0] == degraded[..., 2]).all() and np.allclose(sigma, 0.1)  # one noise, as ever
     sorter = degradations.MIXTURES["sorter"]
     assert sorter.weak == 0.5 and sorter.uneven > 0 and sorter.unreduced > 0
 

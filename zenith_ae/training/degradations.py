@@ -492,7 +492,7 @@ class Mixture:
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)  # of white noise, also of what is stored as JPEG
     weak: float = 0.0  # share of the Gaussian pictures whose sigma is log-uniform, from `WEAKEST` on
-    uneven: float = 0.0  # share of the Gaussian pictures with another sigma in each channel
+    uneven: float = 0.0  # share of the Gaussian pictures in colour with another sigma in each channel
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
     clipped: float = 0.5  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     subsampled: float = 0.75  # of the noisy JPEGs with half the resolution of colour, as most are
@@ -594,7 +594,8 @@ class Mixture:
             level[k] = smooth_map(rng, height, width, low, high)
         degraded, level = gaussian(clean, rng, level)
         if self.uneven:
-            for k in np.flatnonzero(rng.random(n) < self.uneven):
+            coloured = np.ptp(clean, axis=3).any(axis=(1, 2))
+            for k in np.flatnonzero(coloured & (rng.random(n) < self.uneven)):
                 share = np.exp(rng.uniform(-UNEVEN, UNEVEN, 3)).astype(np.float32)
                 degraded[k] = clean[k] + share * (degraded[k] - clean[k])
                 level[k] *= np.sqrt(np.mean(share**2))
@@ -678,7 +679,7 @@ MIXTURES = {
     "noise": Mixture(),
     "white": Mixture(
         gaussian=0.87, stored=0, camera=0, poisson_gaussian=0.1, salt_and_pepper=0.03, clipped=0.3,
-        photon_gain=(5e-4, 1e-2),
+        uneven=0.1, photon_gain=(5e-4, 1e-2),
     ),
     "other": Mixture(gaussian=0.12, stored=0.26, camera=0.5, poisson_gaussian=0.05, salt_and_pepper=0.07),
     "cleaned": Mixture(

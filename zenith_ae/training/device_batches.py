@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from ..batches import LUMA
 from .data import SMALLEST_SCALE, ImagePool
-from .degradations import BLUE_GAIN, KNOTS, RED_GAIN, RMS_WINDOW, Mixture, Range
+from .degradations import BLUE_GAIN, KNOTS, RED_GAIN, RMS_WINDOW, UNEVEN, Mixture, Range
 
 __all__ = ["DevicePool", "WhiteNoise", "is_white", "white_noise"]
 
@@ -120,8 +120,7 @@ def _local_rms(error: Tensor) -> Tensor:
 
 def is_white(mixture: Mixture) -> bool:
     """Whether a mixture is of `KINDS` alone, with levels as here."""
-    levels = not (mixture.weak or mixture.uneven)
-    return levels and sum(getattr(mixture, kind) for kind in KINDS) == mixture.whole
+    return not mixture.weak and sum(getattr(mixture, kind) for kind in KINDS) == mixture.whole
 
 
 def white_noise(
@@ -169,7 +168,10 @@ def white_noise(
     knots = uniform(low, high, (1, KNOTS, KNOTS))
     varying = F.interpolate(knots, (height, width), mode="bilinear", align_corners=True)
     sigma = torch.where(uniform() < mixture.varying, varying, uniform(low, high))
-    gaussian = clean + sigma * alike(normal())
+    share = uniform(-UNEVEN, UNEVEN, (3, 1, 1)).exp()
+    share = torch.where((uniform() < mixture.uneven) & ~grey, share, 1.0)
+    gaussian = clean + sigma * share * alike(normal())
+    sigma = sigma * share.square().mean(1, keepdim=True).sqrt()
     stored = (gaussian.clamp(0, 1) * 255).round() / 255
     gaussian = torch.where(uniform() < mixture.clipped, stored, gaussian)
 
