@@ -20,6 +20,7 @@ from zenith_ae import pipelines
 from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.app.cli import run
 from zenith_ae.metrics import lattice_energy, psnr
+from zenith_ae.training.degradations import camera, gaussian, salt_and_pepper, stored
 from zenith_ae.training.evaluate import evaluate_model
 from zenith_ae.weights import available_weights, load_weights
 
@@ -176,6 +177,23 @@ def test_noise_goes_from_a_jpeg_with_colours_at_half_resolution_too(
 def test_a_clean_picture_stays_clean(name: str) -> None:
     clean = example("cat.clean.png")
     assert psnr(zenith_ae.load(name)(clean), clean) > 36
+
+
+@pytest.mark.parametrize("name", DENOISERS)
+def test_white_noise_goes_to_the_expert_and_all_other_does_not(name: str) -> None:
+    clean, dn = example("cat.clean.png")[None] / np.float32(255), zenith_ae.load(name)
+
+    def chosen(degrade: Callable[..., tuple[np.ndarray, np.ndarray]], *arguments: Any, **options: Any) -> str:
+        return dn.experts(degrade(clean, np.random.default_rng(0), *arguments, **options)[0])[0]
+
+    for level in (3, 5, 15, 25, 50):
+        assert chosen(gaussian, level / 255) == "white", level
+    for level in (10, 20, 40):
+        for reduced in (True, False):  # reduced, a photograph's noise is nearly white
+            assert chosen(camera, level / 255, luma_blur=0.6, reduced=reduced) == "denoiser", level
+        assert chosen(stored, level / 255, 80) == "denoiser", level
+    assert chosen(salt_and_pepper, 0.01) == "denoiser"
+    assert dn.experts(clean) == ["denoiser"]
 
 
 def test_grey_pictures_are_denoised_as_well_as_coloured_ones() -> None:
