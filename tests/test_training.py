@@ -318,6 +318,8 @@ def test_an_expert_for_white_noise_is_added_to_a_trained_model(photos, denoiser,
     )
     lost, at_stake = (log(tmp_path / "c", f"untrained_{name}")[-1] for name in ("lost", "at_stake"))
     assert 0 <= lost <= at_stake <= sorting.MOST_AT_STAKE
+    with pytest.raises(CheckpointError, match="its networks is"):  # it learned from what those made
+        restore.train_restoration(denoiser, data, steps(tmp_path / "c", 4), init=str(third), only="sorter")
     assert not log(tmp_path / "c", "psnr")
     assert log(tmp_path / "b", "psnr") and not log(tmp_path / "b", "camera_gain")
     last = restore.train_restoration(denoiser, data, steps(tmp_path / "d", 2), init=str(third))
@@ -462,7 +464,7 @@ def test_levels_are_told_or_estimated(photos, tmp_path) -> None:
     assert planes[1].tolist() == pytest.approx([0.25, unit, unit, unit])
 
 
-def test_outcomes_are_the_decibels_that_the_expert_gains(photos, tmp_path) -> None:
+def test_outcomes_are_the_decibels_that_the_expert_gains(tmp_path, monkeypatch) -> None:
     """Here the denoiser takes away a quarter of the level that it is told, the expert half of it."""
     config = zoo.with_expert(
         ModelConfig("tiny", "denoiser", {"denoiser": (PixelUnshuffle(2), Linear(16, 12), PixelShuffle(2))}, 0)
@@ -481,18 +483,28 @@ def test_outcomes_are_the_decibels_that_the_expert_gains(photos, tmp_path) -> No
         config = steps(tmp_path, 1, batch=5, crop=8)
 
         def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-            target = np.full((5, 8, 8, 3), 0.5, np.float32)
+            target = np.full((5, 8, 8, 3), rng.uniform(0.3, 0.6), np.float32)
             level = np.broadcast_to(levels[:, None, None], (5, 8, 8))
-            return target + np.float32(0.2), target, level, np.zeros(5, bool)
+            return target + np.float32(0.2), target, level, np.array([True, False, True, False, False])
 
-    found = sorting.outcomes(model, Brighter(), 8, seed=0)
+    found = sorting.outcomes(model, Brighter(), 8, (0,))
     assert found.crops.dtype == np.float16 and found.crops.shape == (8, 8, 8, 3)
-    assert np.allclose(found.crops, 0.7, atol=1e-3)
+    values = found.crops[:, 0, 0, 0].astype(float)
+    assert np.ptp(values[:5]) == np.ptp(values[5:]) == 0 and values[0] != values[5]
+    assert sorting.outcomes(model, Brighter(), 8, (1,)).crops[0, 0, 0, 0] != values[0]
     # Told 0.2, the expert leaves 0.1 of it and the denoiser 0.15, which is 3.5 dB more; told 0.04, 0.18 and
     # 0.19; told nothing, both leave all.
     small = 10 * np.log10((0.19**2 + sorting.LEAST_ERROR) / (0.18**2 + sorting.LEAST_ERROR))
     most = sorting.MOST_AT_STAKE
     assert found.gain.tolist() == pytest.approx([most, small, 0, most, small, most, small, 0], abs=1e-3)
+    # With an estimator the first and the third crop are told what it says: 0.04, here.
+    estimator = PixelUnshuffle(8), Linear(192, 1)
+    model.config = replace(model.config, parts={**model.config.parts, "estimator": estimator})
+    monkeypatch.setattr(
+        model, "sigma_maps", lambda pixels, layout: np.full(pixels.shape[:3], 10.2, np.float32)
+    )
+    found = sorting.outcomes(model, Brighter(), 5, (0,))
+    assert found.gain.tolist() == pytest.approx([small, small, small, most, small], abs=1e-3)
 
 
 def test_a_wrong_choice_of_the_sorter_counts_the_decibels_that_it_costs(tmp_path) -> None:
@@ -527,7 +539,14 @@ def test_a_sorters_batches_are_turned_crops_of_its_table(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "size"), [({"steps": 5}, 20), ({"minutes": 0.5}, 2000), ({"minutes": 600}, 20_000)]
+    ("length", "size"),
+    [
+        ({"steps": 5}, 20),
+        ({"minutes": 0.5}, 2000),
+        ({"minutes": 600}, 20_000),
+        ({"minutes": 600, "crop": 256}, 5000),
+        ({"steps": 9, "crop": 8000}, 5),
+    ],
 )
 def test_a_longer_training_of_a_sorter_learns_from_more_crops(tmp_path, length, size) -> None:
     assert sorting.table_size(TrainConfig(tmp_path, batch=4, **length)) == size

@@ -589,7 +589,7 @@ class Mixture:
         level[:] = rng.uniform(low, high, (n, 1, 1))
         if self.weak:
             for k in np.flatnonzero(rng.random(n) < self.weak):
-                level[k] = _log_uniform(rng, (WEAKEST, high))
+                level[k] = _log_uniform(rng, (WEAKEST, max(WEAKEST, high)))
         for k in np.flatnonzero(rng.random(n) < self.varying):
             level[k] = smooth_map(rng, height, width, low, high)
         degraded, level = gaussian(clean, rng, level)

@@ -169,7 +169,8 @@ def white_noise(
     varying = F.interpolate(knots, (height, width), mode="bilinear", align_corners=True)
     sigma = torch.where(uniform() < mixture.varying, varying, uniform(low, high))
     share = uniform(-UNEVEN, UNEVEN, (3, 1, 1)).exp()
-    share = torch.where((uniform() < mixture.uneven) & ~grey, share, 1.0)
+    coloured = (clean.amax(1, keepdim=True) > clean.amin(1, keepdim=True)).flatten(1).any(1)
+    share = torch.where((uniform() < mixture.uneven) & coloured[:, None, None, None], share, 1.0)
     gaussian = clean + sigma * share * alike(normal())
     sigma = sigma * share.square().mean(1, keepdim=True).sqrt()
     stored = (gaussian.clamp(0, 1) * 255).round() / 255

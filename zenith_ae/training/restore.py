@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from math import lcm
+from math import ceil, lcm
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -461,6 +461,8 @@ def train_restoration(
             raise ConfigError(
                 f"{init}: its networks are not those of {config.name}, so it has another sorter"
             )
+        if only == "sorter":  # what it learns is about these two
+            goal["networks"] = begun.hash
         config = with_expert(config, begun.config.parts.get("white", ()) if alike else ())
     elif begun is not None and "sorter" in begun.config.parts:
         if alike and not soft:
@@ -490,7 +492,9 @@ def train_restoration(
     if mixture is None:
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
         mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
-    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=part)
+    # A sorter's recipe makes crops only, which are the same for either of its networks.
+    lesson = "denoiser" if part == "sorter" else part
+    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=lesson)
     sorting = SorterRecipe(train) if part == "sorter" else None
     # Where drawn pictures are to stay as they are, CPUs make the batches: they alone tell which are drawn.
     there = part == "white" and not train.drawn and is_white(mixture) and DevicePool.fits(pool, train.device)
@@ -535,8 +539,11 @@ def train_restoration(
         assert begun is not None
         networks = load(begun, threads=train.threads)
         assert isinstance(networks, Denoiser)
-        sorting.untrained = outcomes(networks, replace(recipe, pool=validation), UNTRAINED, train.seed)
+        seed, share = (train.seed, trainer.rank), ceil(table_size(train) / trainer.processes)
+        if not trainer.rank:  # which evaluates
+            sorting.untrained = outcomes(networks, replace(recipe, pool=validation), UNTRAINED, seed)
         if trainer.progress < 1:
-            sorting.table = outcomes(networks, recipe, table_size(train), train.seed)
+            sorting.table = outcomes(networks, recipe, share, seed, quiet=trainer.rank > 0)
+        del networks  # and what they work in
     trainer.run()
     return path

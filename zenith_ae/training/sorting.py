@@ -28,7 +28,7 @@ __all__ = ["Outcomes", "SorterRecipe", "outcomes", "table_size"]
 
 LEAST_ERROR = 1e-5  # squared, which is 50 dB: crops with less count as clean
 MOST_AT_STAKE = 3.0  # decibels that one choice counts at most
-LARGEST_TABLE = 20_000  # crops: of 128 pixels two gigabytes, ten minutes of one core for zenith-denoise
+LARGEST_TABLE = 20_000 * 128 * 128  # pixels: two gigabytes, ten minutes of one core for zenith-denoise
 CROPS_A_MINUTE = 2_000  # of a training: a shorter one has fewer to learn from
 
 
@@ -46,19 +46,21 @@ class Outcomes:
 def table_size(train: TrainConfig) -> int:
     """How many crops a training learns from."""
     wanted = train.batch * train.steps if train.steps else CROPS_A_MINUTE * ceil(train.minutes or 0)
-    return min(wanted, LARGEST_TABLE)
+    return min(wanted, max(train.batch, LARGEST_TABLE // train.crop**2))
 
 
-def outcomes(model: Denoiser, recipe: RestoreRecipe, count: int, seed: int) -> Outcomes:
-    """What both networks of a model make of ``count`` of a recipe's crops.
+def outcomes(
+    model: Denoiser, recipe: RestoreRecipe, count: int, seed: tuple[int, ...], quiet: bool = False
+) -> Outcomes:
+    """What both networks of a model make of ``count`` of a recipe's crops; how far it is goes to stderr.
 
-    They are told the levels that the recipe tells, or that the model estimates where the recipe says so.
+    They are told the true levels, or those that the model estimates where the recipe says so.
     """
     size = recipe.config.crop
     crops, gain = np.empty((count, size, size, 3), np.float16), np.empty(count, np.float32)
     step = min(recipe.config.batch, count)
     for first in range(0, count, step):
-        batch = recipe.make_batch(np.random.default_rng((seed, first)))
+        batch = recipe.make_batch(np.random.default_rng((*seed, first)))
         degraded, target, level, estimated = (values[: count - first] for values in batch[:4])
         if "estimator" in model.config.parts:
             own = model.sigma_maps(degraded, "RGB") / 255
@@ -69,8 +71,9 @@ def outcomes(model: Denoiser, recipe: RestoreRecipe, count: int, seed: int) -> O
         )
         part = slice(first, first + step)
         crops[part], gain[part] = degraded, 10 * np.log10(general / expert)
-        if first // 2000 != (first + step) // 2000:
-            print(f"both networks have made {first + step}/{count} crops", file=sys.stderr, flush=True)
+        done = min(first + step, count)
+        if not quiet and first // 2000 != done // 2000:
+            print(f"both networks have made {done}/{count} crops", file=sys.stderr, flush=True)
     return Outcomes(crops, gain.clip(-MOST_AT_STAKE, MOST_AT_STAKE))
 
 
