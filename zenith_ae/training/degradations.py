@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -497,7 +498,7 @@ class Mixture:
     clipped: float = 0.5  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
     subsampled: float = 0.75  # of the noisy JPEGs with half the resolution of colour, as most are
     camera_strength: Range = (1 / 255, 45 / 255)  # log-uniform
-    camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG
+    camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG, of `unreduced` ones half of it
     unreduced: float = 0.0  # share of the camera pictures without noise reduction: nearer to white noise
     shrunk: float = 0.5  # share of the camera pictures whose noise was reduced by `_shrink`
     loudness: Range = (1.5, 6.0)  # of their noise before, log-uniform
@@ -608,41 +609,41 @@ class Mixture:
         return stored(clean, rng, rng.uniform(*self.sigma), self._quality(rng), subsample, grey)
 
     def _camera(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
-        if self.unreduced and rng.random() < self.unreduced:
-            return self._unreduced(clean, rng)
+        unreduced = self.unreduced > 0 and rng.random() < self.unreduced
+        strength = _log_uniform(rng, self.camera_strength)
+        stored = rng.random() < (self.camera_jpeg / 2 if unreduced else self.camera_jpeg)
+        lowest, highest = (FINE_QUALITY, 99) if unreduced else self.quality
         return camera(
             clean,
             rng,
-            _log_uniform(rng, self.camera_strength),
-            self._quality(rng) if rng.random() < self.camera_jpeg else None,
+            strength,
+            int(rng.integers(lowest, highest + 1)) if stored else None,
             read_share=_log_uniform(rng, READ_SHARE),
             contrast=rng.uniform(*CONTRAST),
             balance=_balance(rng),
             saturation=rng.uniform(*SATURATION),
-            # Noise reduction and resampling in a camera leave mottle of several pixels.
-            luma_blur=_log_uniform(rng, (0.4, 2.5)) if rng.random() < 0.75 else 0.0,
-            chroma_blur=_log_uniform(rng, (0.4, 5.0)) if rng.random() < 0.75 else 0.0,
-            mottle=rng.uniform(0.1, 0.8) if rng.random() < 0.5 else 0.0,
-            mottle_radius=_log_uniform(rng, (2.0, 8.0)),
-            reduced=rng.random() < 0.25,
-            shrinkage=self._thresholds(rng) if rng.random() < self.shrunk else (),
-            loudness=_log_uniform(rng, self.loudness),
+            **(self._resampling(rng) if unreduced else self._noise_reduction(rng)),
         )
 
-    def _unreduced(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
-        return camera(
-            clean,
-            rng,
-            _log_uniform(rng, self.camera_strength),
-            int(rng.integers(FINE_QUALITY, 100)) if rng.random() < self.camera_jpeg / 2 else None,
-            read_share=_log_uniform(rng, READ_SHARE),
-            contrast=rng.uniform(*CONTRAST),
-            balance=_balance(rng),
-            saturation=rng.uniform(*SATURATION),
-            luma_blur=_log_uniform(rng, (0.3, 0.6)) if rng.random() < 0.25 else 0.0,
-            chroma_blur=_log_uniform(rng, (0.3, 0.8)) if rng.random() < 0.25 else 0.0,
-            reduced=rng.random() < 0.5,
-        )
+    @staticmethod
+    def _resampling(rng: np.random.Generator) -> dict[str, Any]:
+        return {
+            "luma_blur": _log_uniform(rng, (0.3, 0.6)) if rng.random() < 0.25 else 0.0,
+            "chroma_blur": _log_uniform(rng, (0.3, 0.8)) if rng.random() < 0.25 else 0.0,
+            "reduced": rng.random() < 0.5,
+        }
+
+    def _noise_reduction(self, rng: np.random.Generator) -> dict[str, Any]:
+        """What a camera's leaves is mottle of several pixels."""
+        return {
+            "luma_blur": _log_uniform(rng, (0.4, 2.5)) if rng.random() < 0.75 else 0.0,
+            "chroma_blur": _log_uniform(rng, (0.4, 5.0)) if rng.random() < 0.75 else 0.0,
+            "mottle": rng.uniform(0.1, 0.8) if rng.random() < 0.5 else 0.0,
+            "mottle_radius": _log_uniform(rng, (2.0, 8.0)),
+            "reduced": rng.random() < 0.25,
+            "shrinkage": self._thresholds(rng) if rng.random() < self.shrunk else (),
+            "loudness": _log_uniform(rng, self.loudness),
+        }
 
     @staticmethod
     def _thresholds(rng: np.random.Generator) -> tuple[float, ...]:

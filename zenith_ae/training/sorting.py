@@ -69,8 +69,8 @@ def outcomes(
             _mean_squares(np.clip(degraded + model.engine.run(part, degraded, plane=level), 0, 1) - target)
             for part in ("denoiser", "white")
         )
-        part = slice(first, first + step)
-        crops[part], gain[part] = degraded, 10 * np.log10(general / expert)
+        some = slice(first, first + step)
+        crops[some], gain[some] = degraded, 10 * np.log10(general / expert)
         done = min(first + step, count)
         if not quiet and first // 2000 != done // 2000:
             print(f"both networks have made {done}/{count} crops", file=sys.stderr, flush=True)
