@@ -523,6 +523,29 @@ def test_automatic_level_is_that_of_the_estimator(dn):
     assert dn.estimate_sigma(picture[None]).shape == (1, 21, 30)
 
 
+def test_levels_that_differ_no_more_than_estimates_of_one_do_are_made_one():
+    def evened(spread, level=20.0):
+        """A map of two levels whose logarithms are as far as asked from those of its median."""
+        found = np.full((4, 6), level, np.float32)
+        found[:, :2] *= np.exp(-2 * spread)
+        found[:, 4:] *= np.exp(spread)
+        before = found.copy()
+        pipelines._make_even(found)
+        return before, found
+
+    before, after = evened(0.04)
+    assert np.ptp(before) > 1 and (after == 20).all()
+    before, after = evened(0.065)  # half-way: half of the logarithm is left
+    assert np.log(after / 20) == pytest.approx(np.log(before / 20) / 2, abs=1e-5)
+    for unchanged in (evened(0.1), evened(0.04, level=0.9), evened(0.04, level=0.0)):
+        assert np.array_equal(*unchanged)
+    partly = np.zeros((4, 6), np.float32)  # noise beside what has none
+    partly[:, :4] = 20
+    before = partly.copy()
+    pipelines._make_even(partly)
+    assert np.array_equal(before, partly)
+
+
 def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks(sigma_denoiser):
     """Against torch.nn.functional.interpolate, which training uses."""
     torch = pytest.importorskip("torch")

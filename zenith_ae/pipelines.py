@@ -58,6 +58,10 @@ _MOST_DEVIATIONS = 8
 # hardly any: where a few pixels are wrong, hot ones or shot noise, they are so by far more than the level
 # says, which is of all around them. With 3 of 1000 pixels black or white that brings 8 dB.
 _DOTTED = 2
+# How far local estimates of one level are from their median, the mean of absolute logarithms: up to the first
+# number where the level is the same everywhere (0.02 to 0.05), from the second on where it is not. Levels
+# below the least one (0..255) say where there is noise at all.
+_ERRORS, _LEAST_EVEN = (0.05, 0.08), 1.0
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
@@ -454,6 +458,8 @@ class Denoiser(_Pipeline):
         coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile)[..., 0]
         coarse = np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
         coarse[[is_two_tone(picture) for picture in rgb]] = 0
+        for level in coarse:
+            _make_even(level)
         return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
 
     def clean(
@@ -586,6 +592,22 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     if levels.ndim < 3:
         levels = levels[None] if levels.ndim == 2 else levels.reshape(1, 1, 1)
     return np.broadcast_to(levels, (shape[0], *levels.shape[1:]))
+
+
+def _make_even(level: NDArray[np.float32]) -> None:
+    """Bring local levels (h, w) in place to their median, if they differ from it by no more than errors do.
+
+    Most noise is as loud everywhere, but what an estimator says of it follows the picture a little. Levels
+    that do differ, as those of photons do, stay.
+    """
+    median = np.median(level)
+    if median < _LEAST_EVEN:
+        return
+    ratio = np.maximum(level, np.float32(1e-3)) / median
+    spread = np.abs(np.log(ratio)).mean()
+    low, high = _ERRORS
+    if spread < high:
+        level[...] = median * ratio ** np.float32(max(0.0, (spread - low) / (high - low)))
 
 
 def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
