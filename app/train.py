@@ -200,7 +200,7 @@ def train() -> None:
 @click.option(
     "--elder",
     metavar="NAME|FILE",
-    help="Weights whose estimator teaches all levels but those of white noise above 20, of noise in JPEGs "
+    help="Weights whose estimator teaches all levels but those of white noise above 8, of noise in JPEGs "
     "and of drawn pictures: these alone are learned anew.",
 )
 @click.option(

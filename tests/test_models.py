@@ -67,11 +67,11 @@ def test_taesd_decoder_indices_are_those_of_the_original_sequential() -> None:
     assert convolutions == [1, 7, 12, 17, 19]
 
 
-def test_conv_baseline_has_about_the_parameters_of_zenith_denoise() -> None:
+def test_conv_baseline_has_about_the_parameters_of_zenith_deblur() -> None:
     count = {
-        n: spec.parameter_count(zoo.build(n).parts["denoiser"]) for n in ("conv-baseline", "zenith-denoise")
+        n: spec.parameter_count(zoo.build(n).parts["denoiser"]) for n in ("conv-baseline", "zenith-deblur")
     }
-    assert count["conv-baseline"] == pytest.approx(count["zenith-denoise"], rel=0.1)
+    assert count["conv-baseline"] == pytest.approx(count["zenith-deblur"], rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,10 @@ def denoising_unet(
 
 
 def zenith_denoise(
-    name: str, latent_channels: int = 0, blocks: tuple[int, int, int] = (2, 4, 8)
+    name: str,
+    latent_channels: int = 0,
+    blocks: tuple[int, int, int] = (3, 6, 12),
+    spectral_every: tuple[int, int, int] = (0, 0, 0),
 ) -> ModelConfig:
     """U-net of Zenith blocks on unshuffled pixels, and a small noise estimator at 1/8 to 1/32.
 
@@ -224,7 +227,7 @@ def zenith_denoise(
     hundred pixels.
     """
     b = 96
-    denoiser = denoising_unet((48, b, 192), blocks, (2, 4, 3))
+    denoiser = denoising_unet((48, b, 192), blocks, spectral_every)
     estimator: Layers = (
         PixelUnshuffle(8), Linear(192, b), Relu(), *zenith(b, b, 2), Keep("eighth"),
         PixelUnshuffle(2), Linear(4 * b, b), *zenith(b, b, 2), Keep("sixteenth"),
@@ -240,9 +243,9 @@ def zenith_denoise(
 
 
 def zenith_denoise_fast(name: str, latent_channels: int = 0) -> ModelConfig:
-    """zenith-denoise with half as many blocks, and so with transforms at 1/8 resolution alone."""
-    config = zenith_denoise(name, blocks=(1, 2, 4))
-    return replace(config, description="zenith-denoise with half as many blocks")
+    """zenith-denoise with a third as many blocks, one of them with a transform."""
+    config = zenith_denoise(name, blocks=(1, 2, 4), spectral_every=(0, 0, 3))
+    return replace(config, description="zenith-denoise with a third as many blocks, and a transform")
 
 
 def zenith_denoise_large(name: str, latent_channels: int = 0) -> ModelConfig:
@@ -252,15 +255,19 @@ def zenith_denoise_large(name: str, latent_channels: int = 0) -> ModelConfig:
     return replace(config, parts=parts, description="zenith-denoise in two streams, for quality")
 
 
+def zenith_deblur(name: str, latent_channels: int = 0) -> ModelConfig:
+    """zenith-denoise with two thirds as many blocks, some of them with transforms."""
+    config = zenith_denoise(name, blocks=(2, 4, 8), spectral_every=(2, 4, 3))
+    return replace(config, description="zenith-denoise with two thirds as many blocks, and transforms")
+
+
 @cache  # and not when this is imported, which every start of the program does
 def _experts() -> dict[Layers, Layers]:
-    """The experts of the named denoisers, by the denoiser's layers.
+    """The experts that have other layers than their denoiser, by the denoiser's.
 
-    They are larger, since at white noise more work pays; transforms are worth nothing to them
-    (docs/ablation.md).
+    At white noise more work pays; transforms are worth nothing to them (docs/ablation.md).
     """
     return {
-        zenith_denoise("").parts["denoiser"]: denoising_unet((48, 96, 192), (3, 6, 12)),
         zenith_denoise_fast("").parts["denoiser"]: denoising_unet((48, 96, 192), (1, 3, 4)),
         zenith_denoise_large("").parts["denoiser"]: denoising_unet((64, 160, 320), (3, 6, 10)),
     }
@@ -281,7 +288,7 @@ def with_expert(config: ModelConfig, expert: Layers = ()) -> ModelConfig:
 
 
 def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
-    """A denoiser of plain strided convolutions with about the parameters of zenith-denoise."""
+    """A denoiser of plain strided convolutions with about the parameters of zenith-deblur."""
     denoiser: Layers = (
         Conv(4, 60), Relu(),
         Conv(60, 102, stride=2), Relu(), Conv(102, 102), Relu(),
@@ -312,6 +319,7 @@ ARCHITECTURES = {
     "zenith-denoise": (zenith_denoise, 0),
     "zenith-denoise-fast": (zenith_denoise_fast, 0),
     "zenith-denoise-large": (zenith_denoise_large, 0),
+    "zenith-deblur": (zenith_deblur, 0),
     "conv-baseline": (conv_baseline, 0),
 }
 
