@@ -113,7 +113,7 @@ def test_references_are_the_networks_of_the_zoo(variants) -> None:
     first = {task: next(v for v in variants.VARIANTS if v.task == task) for task in ("decoder", "denoiser")}
     lite = build("zenith-taesd-lite", variants.LATENT)
     assert first["decoder"].layers(*first["decoder"].size) == lite.parts["decoder"]
-    assert first["denoiser"].layers(*first["denoiser"].size) == build("zenith-denoise").parts["denoiser"]
+    assert first["denoiser"].layers(*first["denoiser"].size) == build("zenith-deblur").parts["denoiser"]
 
 
 def test_every_variant_is_a_network_of_its_task(variants) -> None:

@@ -118,7 +118,7 @@ def decoder(
 
 
 def unet(c: int, m: int, *, tiles: tuple[int, int, int] = (8, 8, 4), conv: bool = False) -> Layers:
-    """The denoiser of zenith-denoise (the defaults, c = m = 192) and its relatives.
+    """The denoiser of zenith-deblur (the defaults, c = m = 192) and its relatives.
 
     ``tiles`` at 1/2, 1/4 and 1/8 resolution. ``conv`` has the same blocks of 3x3 convolutions,
     with fewer channels at 1/2 and 1/4.
