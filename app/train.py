@@ -37,7 +37,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--minutes", type=minutes, help="Length in minutes of training."),
         click.option("--batch", type=positive, help="Crops a step."),
         click.option("--crop", type=click.IntRange(32), default=128, show_default=True,
-                     help="Side of a crop in pixels, a multiple of 8 (zenith-denoise and -fast: of 32)."),
+                     help="Side of a crop in pixels, a multiple of 8 (denoisers with an estimator: of 32)."),
         click.option("--lr", type=weight, default=2e-3, show_default=True, help="Peak learning rate."),
         click.option("--warmup", type=click.IntRange(0), default=200, show_default=True,
                      help="Steps of warm-up."),

@@ -267,6 +267,8 @@ class Child:
             weights = model(name)
             for dtype in own_dtypes(weights):
                 own = pipeline(weights, self.options.threads, dtype)
+                if own.experts(mottled) != ["denoiser"]:
+                    raise RuntimeError(f"{name} takes the mottled picture for white noise")
                 found[f"{name} {dtype}, level estimated"] = {"denoise": lambda own=own: own(picture)}
                 found[f"{name} {dtype}, level known"] = {"denoise": lambda own=own: own(picture, sigma=25)}
                 found[f"{name} {dtype}, mottled, level known"] = {

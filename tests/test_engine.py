@@ -1123,7 +1123,10 @@ def test_torch_convolves_in_float32_on_a_gpu_too_and_leaves_its_settings(before:
         cudnn.allow_tf32 = was
 
 
-@pytest.mark.parametrize(("name", "part"), [("zenith-denoise", "denoiser"), ("zenith-taef2", "decoder")])
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("zenith-denoise", "denoiser"), ("zenith-deblur", "denoiser"), ("zenith-taef2", "decoder")],
+)
 def test_torch_takes_about_the_memory_that_it_says(name: str, part: str) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -59,9 +59,9 @@ _MOST_DEVIATIONS = 8
 # says, which is of all around them. With 3 of 1000 pixels black or white that brings 8 dB.
 _DOTTED = 2
 # How far local estimates of one level are from their median, the mean of absolute logarithms: up to the first
-# number where the level is the same everywhere (0.02 to 0.05), from the second on where it is not. Levels
-# below the least one (0..255) say where there is noise at all.
-_ERRORS, _LEAST_EVEN = (0.05, 0.08), 1.0
+# number where the level is the same everywhere (0.02 to 0.05), from the second on where it is not; and how
+# far single ones are from it. Levels below the least one (0..255) say where there is noise at all.
+_ERRORS, _LARGE_ERRORS, _LEAST_EVEN = (0.05, 0.08), (0.15, 0.3), 1.0
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
@@ -604,10 +604,13 @@ def _make_even(level: NDArray[np.float32]) -> None:
     if median < _LEAST_EVEN:
         return
     ratio = np.maximum(level, np.float32(1e-3)) / median
-    spread = np.abs(np.log(ratio)).mean()
-    low, high = _ERRORS
-    if spread < high:
-        level[...] = median * ratio ** np.float32(max(0.0, (spread - low) / (high - low)))
+    far = np.abs(np.log(ratio))
+    (low, high), (least, most) = _ERRORS, _LARGE_ERRORS
+    spread = float(np.minimum(far, most).mean())
+    if spread < high:  # and yet a small part of a picture may have another level
+        everywhere = max(0.0, (spread - low) / (high - low))
+        kept = np.clip((far - least) / (most - least), everywhere, 1)
+        level[...] = np.where(kept < 1, median * ratio**kept, level)
 
 
 def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:

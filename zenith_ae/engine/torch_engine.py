@@ -104,12 +104,14 @@ class TorchEngine(Engine):
             self._modules[part, -1] = frozen_module(weights, part).to(self._device, torch.float32)
 
     def _working_bytes(self, stage: Stage, height: int, width: int) -> int:
-        # What is kept, and of the most expensive layer input, output and intermediate results: two, but six
-        # where a block's spectral branch is torch's.
+        # What is kept, and of the most expensive layer input, output and intermediate results: two, of a
+        # Zenith block five, and six where its spectral branch is torch's.
         def floats(step: spec.Step) -> float:
             hidden = max(getattr(step.layer, "hidden", 0), step.cout)
             before = step.cin / step.layer.scale**2
-            results = 6 if getattr(step.layer, "tile", 0) else 2
+            results = 2
+            if isinstance(step.layer, spec.ZenithBlock):
+                results = 6 if step.layer.tile else 5
             return float((before + step.cout + results * hidden) * step.scale**2)
 
         steps = list(spec.trace(stage.layers, stage.in_channels))

@@ -173,8 +173,8 @@ class RestoreRecipe:
     a level: that of real photographs is often softer than the made-up one, so estimates of it fall short,
     and what looks like a camera's noise is to go all the same.
 
-    With an ``elder`` the estimator learns the level of loud white noise, of what is stored as JPEG and of
-    drawn pictures; of all else it is to say what that estimator says, also of photographs as they are.
+    With an ``elder`` the estimator learns the level of white noise above `LOUD`, of what is stored as JPEG
+    and of drawn pictures; of all else it is to say what that estimator says, also of photographs as they are.
     Some pictures have parts of one plain colour without noise, such as frames, which say nothing of the
     noise elsewhere: there the level is to be that of the picture, which it would have without them.
     ``quantile`` is for the noise of cameras, whose level a picture does not always tell: where it leaves a
@@ -213,7 +213,7 @@ class RestoreRecipe:
 
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
-    LOUD: ClassVar[float] = 8 / 255  # standard deviation from which on white noise is hardly taken for other
+    LOUD: ClassVar[float] = 8 / 255  # standard deviation from which on white noise is mistaken for no other
     CLEANED_SHARE: ClassVar[float] = 0.7
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
