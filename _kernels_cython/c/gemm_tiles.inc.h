@@ -1,32 +1,38 @@
 /* Matrix product of bf16 by AMX tiles, see zn_gemm in zenith.h. Part of storage.inc.h, over a tile
  * layer (tiles_amx.h or tiles_emulated.h) and the vector layer.
  *
- * The depth of a product, all its segments one after the other, is cut into steps of TILE_WORDS
+ * The depth of a product, all its segments one after the other, is cut into steps of up to TILE_WORDS
  * pairs. A step multiplies up to 2 x 2 tiles: two of 16 pixels by two panels of 16 columns. Tiles
  * of b are pieces of the packed panels as they lie in memory: pairs along the depth are the order
  * that the instruction wants. Tiles of a are read straight from the activations, rows a pixel
  * apart, where a step lies in one segment. Where it does not (the hidden channels of a Zenith block
  * lie in planes of 16, so two planes make a step), its pixels are first put together in a buffer,
  * once for all panels; there is no forwarding from vector stores to tile loads, so this is done for
- * a whole block of pixels well before it is read. If the depth does not end with a step, the last
+ * a whole chunk of pixels well before it is read. If the depth does not end with a step, the last
  * one starts earlier in b, inside the panel, and what was multiplied before meets zeros in a.
  *
- * On Sapphire Rapids a TDPBF16PS takes 16 cycles and a tile load from L1 eight: 2 x 2 tiles need 64
- * cycles of the one and 32 of the other, and fewer would wait for loads and latency (52 cycles).
- * The blocks of 32 pixels are the outer loop: of them, what a product reads (24 KB for a depth of
- * 384, 13 KB for a 3x3 convolution of 64 channels) stays in L1 for all panels, and the panels come
- * from L2 at 32 lines in 64 cycles. Pixels that are left have a configuration of fewer rows.
+ * On Sapphire Rapids and after a TDPBF16PS takes 16 cycles, however deep it is, and a tile load from L1
+ * eight: 2 x 2 tiles need 64 cycles of the one and 32 of the other, and fewer would wait for loads and
+ * latency (52 cycles). A chunk of pixels, of which a product reads 24 KB, stays in L1 for all panels, and
+ * two panels for the chunk. Pixels that are left have a configuration of fewer rows.
  *
- * Sums. A step adds to each output, which starts from its bias, the sum of two chains of fused
- * multiply-adds, one of the even channels of the step and one of the odd (tiles_emulated.h has the
- * rules). Where a step begins depends on segments and depth alone, and rows and columns of tiles
- * do not meet, so that an output has the same bits whatever it is computed with. The bits are not
- * those of the other levels, which add in another order, and numbers below 2^-126 are zero here. */
+ * Sums leave the tiles through memory, and vectors finish them: bias, residual, ReLU, rounding. That takes as
+ * long as the multiplication, and is done in its shadow, in shares between the next block's products: only
+ * there, since the CPU has few registers to rename tiles to, and looks no further ahead. Where another
+ * hardware thread uses the core's only tile unit, all of its instructions take two to four times as long, and
+ * those that can be spared count most: so the bias is added by vectors too, not loaded into tiles.
+ *
+ * Sums. A step adds to each output the sum of two chains of fused multiply-adds, one of the even channels of
+ * the step and one of the odd (tiles_emulated.h has the rules); bias and residual come last. Where a step
+ * begins depends on segments and depth alone, and rows and columns of tiles do not meet, so that an output
+ * has the same bits whatever it is computed with. The bits are not those of the other levels, which add in
+ * another order, and numbers below 2^-126 are zero until the bias is added. */
 
 #define TILE_WORDS 16
 #define TILE_PIXELS 32
 #define TILE_LEAST_WORDS 8 /* of depth; with less, VDPBF16PS has hardly more to do than the epilogue */
 #define TILE_SLOTS 16      /* steps of a block of pixels that the buffer holds */
+#define TILE_CHUNK 12      /* steps of all blocks of a chunk of pixels: each is 2 KB */
 #define SLOT_VALUES (TILE_PIXELS * TILE_WORDS * 2)
 
 /* A product in steps. */
@@ -57,15 +63,28 @@ static ZN_INLINE int tile_in_one_piece(const tile_plan *plan, const tile_step *s
     return step->skip == 0 && step->at + 2 * plan->words <= plan->g->depth;
 }
 
-static tile_plan tile_make_plan(const zn_gemm *g)
+static tile_plan tile_plan_of(const zn_gemm *g, int words)
 {
     const int all = g->segments * (g->depth / 2);
-    tile_plan plan = {g, all < TILE_WORDS ? all : TILE_WORDS, 0, 0, 0};
-    plan.steps = (all + plan.words - 1) / plan.words;
-    plan.missing = plan.steps * plan.words - all;
+    tile_plan plan = {g, words, (all + words - 1) / words, 0, 0};
+    plan.missing = plan.steps * words - all;
     for (tile_step step = {0, 0, 0, 0}; step.number < plan.steps; tile_next(&plan, &step))
         plan.apart += !tile_in_one_piece(&plan, &step);
     return plan;
+}
+
+/* As few steps as there can be. Where fewer words a step make it no more of them, and none of these is apart,
+ * these are taken: a step takes as long with less. So is one a segment, where that is half as many again at
+ * most: putting pixels together costs more. */
+static tile_plan tile_make_plan(const zn_gemm *g)
+{
+    const int all = g->segments * (g->depth / 2), least = (all + TILE_WORDS - 1) / TILE_WORDS;
+    const tile_plan even = tile_plan_of(g, (all + least - 1) / least);
+    if (even.apart == 0)
+        return even;
+    if (g->depth / 2 <= TILE_WORDS && 2 * g->segments <= 3 * least)
+        return tile_plan_of(g, g->depth / 2);
+    return tile_plan_of(g, all < TILE_WORDS ? all : TILE_WORDS);
 }
 
 /* The values of a step for `pixels` pixels, each in TILE_BYTES of `out`. */
@@ -121,83 +140,201 @@ static void tile_pack_all(const tile_plan *plan, ptrdiff_t pixel, int pixels, ui
         }
 }
 
-/* Up to 2 x 2 tiles of sums, from the bias on, to `sums`. Steps that are apart are in `packed`, or
- * where it does not hold them all are put there one by one. */
-static ZN_INLINE void tile_micro(const int pairs, const int panels, tile_state *tiles, const tile_plan *plan,
-                                 ptrdiff_t pixel, int pixels, ptrdiff_t panel, uint16_t *packed,
-                                 float *sums)
+static ZN_INLINE void tile_store(const int pairs, const int panels, tile_state *tiles, float *sums)
+{
+    const ptrdiff_t row = 2 * ZN_BLOCK * sizeof(float);
+    t_store(tiles, 0, sums, row);
+    if (panels > 1)
+        t_store(tiles, 1, sums + ZN_BLOCK, row);
+    if (pairs > 1) {
+        t_store(tiles, 2, sums + TILE_ROWS * 2 * ZN_BLOCK, row);
+        if (panels > 1)
+            t_store(tiles, 3, sums + TILE_ROWS * 2 * ZN_BLOCK + ZN_BLOCK, row);
+    }
+}
+
+/* Sums that have left the tiles: those of `panels` panels of `pixels` pixels. */
+typedef struct tile_sums {
+    ptrdiff_t pixel, panel;
+    int pixels, panels;
+} tile_sums;
+
+static ZN_INLINE void tile_finish_as(const int panels, const int has_residual, const int relu, const zn_gemm *g,
+                                     const tile_sums *done, int begin, int end, const float *sums)
+{
+    const ptrdiff_t first = done->pixel + begin;
+    const uint16_t *residual =
+        has_residual ? (const uint16_t *)g->residual + first * g->residual_pixel + done->panel * ZN_BLOCK : NULL;
+    uint16_t *const out = (uint16_t *)g->out + first * g->out_pixel;
+    uint16_t *to[2] = {out + g->block[done->panel], panels > 1 ? out + g->block[done->panel + 1] : NULL};
+    vf bias[2 * ZN_BLOCK / VL];
+    ZN_UNROLL
+    for (int v = 0; v < panels * ZN_BLOCK / VL; v++)
+        bias[v] = g->bias ? v_load(g->bias + done->panel * ZN_BLOCK + v * VL) : v_set1(0);
+    sums += begin * 2 * ZN_BLOCK;
+    for (int p = begin; p < end; p++) {
+        ZN_UNROLL
+        for (int i = 0; i < panels; i++) {
+            ZN_UNROLL
+            for (int v = 0; v < ZN_BLOCK; v += VL) {
+                vf sum = v_add(bias[(i * ZN_BLOCK + v) / VL], v_load(sums + i * ZN_BLOCK + v));
+                if (has_residual)
+                    sum = v_add(sum, v_load_bf16(residual + i * ZN_BLOCK + v));
+                if (relu)
+                    sum = v_max(v_set1(0), sum);
+                v_store_bf16(to[i] + v, sum);
+            }
+            to[i] += g->out_pixel;
+        }
+        sums += 2 * ZN_BLOCK;
+        if (has_residual)
+            residual += g->residual_pixel;
+    }
+}
+
+/* What is left to do with the sums of pixels [begin, end). */
+static void tile_finish(const zn_gemm *g, const tile_sums *done, int begin, int end, const float *sums)
+{
+    if (g->float_out) {
+        for (int p = begin; p < end; p++)
+            for (int i = 0; i < done->panels; i++) {
+                vf sum[1][GEMM_WIDEST];
+                for (int v = 0; v < ZN_BLOCK / VL; v++)
+                    sum[0][v] = v_load(sums + (p * 2 + i) * ZN_BLOCK + v * VL);
+                if (g->bias)
+                    for (int v = 0; v < ZN_BLOCK / VL; v++)
+                        sum[0][v] = v_add(sum[0][v], v_load(g->bias + (done->panel + i) * ZN_BLOCK + v * VL));
+                STORED(gemm_finish)(1, 1, g, done->pixel + p, done->panel + i, sum);
+            }
+        return;
+    }
+#define FINISH(PANELS, RESIDUAL, RELU) tile_finish_as(PANELS, RESIDUAL, RELU, g, done, begin, end, sums)
+    if (done->panels == 2) {
+        if (g->residual && g->relu)
+            FINISH(2, 1, 1);
+        else if (g->residual)
+            FINISH(2, 1, 0);
+        else if (g->relu)
+            FINISH(2, 0, 1);
+        else
+            FINISH(2, 0, 0);
+    } else {
+        if (g->residual && g->relu)
+            FINISH(1, 1, 1);
+        else if (g->residual)
+            FINISH(1, 1, 0);
+        else if (g->relu)
+            FINISH(1, 0, 1);
+        else
+            FINISH(1, 0, 0);
+    }
+#undef FINISH
+}
+
+/* Up to 2 x 2 tiles of sums. Steps that are apart are in `packed`, or where it does not
+ * hold them all are put there one by one. */
+static ZN_INLINE void tile_multiply(const int pairs, const int panels, const int has_residual, const int relu,
+                                    const int inlined, tile_state *tiles, const tile_plan *plan,
+                                    ptrdiff_t pixel, int pixels, ptrdiff_t panel, uint16_t *packed,
+                                    const tile_sums *done, const float *sums)
 {
     const zn_gemm *g = plan->g;
     const int words = plan->words, all = plan->steps * words - plan->missing;
-    const ptrdiff_t panel_size = (ptrdiff_t)all * 2 * ZN_BLOCK, sums_row = 2 * ZN_BLOCK * sizeof(float);
+    const ptrdiff_t panel_size = (ptrdiff_t)all * 2 * ZN_BLOCK;
     const uint16_t *a = (const uint16_t *)g->a + pixel * g->a_pixel;
     const uint16_t *b = (const uint16_t *)g->b + panel * panel_size;
-    int slot = 0;
+    int slot = 0, row = 0, share = 1;
+    while (2 * share * plan->steps < done->pixels)
+        share *= 2;
+#define FINISH_NEXT \
+    if (row < done->pixels) { \
+        const int to = row + share < done->pixels ? row + share : done->pixels; \
+        if (inlined) \
+            tile_finish_as(2, has_residual, relu, g, done, row, to, sums); \
+        else \
+            tile_finish(g, done, row, to, sums); \
+        row = to; \
+    }
 
-    if (g->bias) { /* all rows of a tile the same */
-        const float *bias = g->bias + panel * ZN_BLOCK;
-        t_load(tiles, 0, bias, 0);
+    t_zero(tiles, 0);
+    if (panels > 1)
+        t_zero(tiles, 1);
+    if (pairs > 1) {
+        t_zero(tiles, 2);
         if (panels > 1)
-            t_load(tiles, 1, bias + ZN_BLOCK, 0);
-        if (pairs > 1) {
-            t_load(tiles, 2, bias, 0);
-            if (panels > 1)
-                t_load(tiles, 3, bias + ZN_BLOCK, 0);
-        }
-    } else {
-        t_zero(tiles, 0);
-        if (panels > 1)
-            t_zero(tiles, 1);
-        if (pairs > 1) {
-            t_zero(tiles, 2);
-            if (panels > 1)
-                t_zero(tiles, 3);
-        }
+            t_zero(tiles, 3);
     }
     for (tile_step step = {0, 0, 0, 0}; step.number < plan->steps; tile_next(plan, &step)) {
         const uint16_t *in = a, *columns = b + (step.number * words - step.skip) * (ptrdiff_t)(2 * ZN_BLOCK);
-        ptrdiff_t row = TILE_BYTES;
+        ptrdiff_t row_bytes = TILE_BYTES;
         if (tile_in_one_piece(plan, &step)) {
             in += g->segment[step.segment] + step.at;
-            row = g->a_pixel * (ptrdiff_t)sizeof *in;
+            row_bytes = g->a_pixel * (ptrdiff_t)sizeof *in;
         } else {
             uint16_t *there = packed + slot++ % TILE_SLOTS * SLOT_VALUES;
             if (plan->apart > TILE_SLOTS)
                 tile_pack(plan, &step, pixel, pixels, there);
             in = there;
         }
-        t_load(tiles, 4, in, row);
+        t_load(tiles, 4, in, row_bytes);
         t_load(tiles, 6, columns, TILE_BYTES);
         t_dot(tiles, 0, 4, 6);
         if (panels > 1) {
             t_load(tiles, 7, columns + panel_size, TILE_BYTES);
             t_dot(tiles, 1, 4, 7);
         }
+        FINISH_NEXT
         if (pairs > 1) {
-            t_load(tiles, 5, (const char *)in + TILE_ROWS * row, row);
+            t_load(tiles, 5, (const char *)in + TILE_ROWS * row_bytes, row_bytes);
             t_dot(tiles, 2, 5, 6);
             if (panels > 1)
                 t_dot(tiles, 3, 5, 7);
         }
-    }
-    t_store(tiles, 0, sums, sums_row);
-    if (panels > 1)
-        t_store(tiles, 1, sums + ZN_BLOCK, sums_row);
-    if (pairs > 1) {
-        t_store(tiles, 2, sums + TILE_ROWS * 2 * ZN_BLOCK, sums_row);
-        if (panels > 1)
-            t_store(tiles, 3, sums + TILE_ROWS * 2 * ZN_BLOCK + ZN_BLOCK, sums_row);
+        FINISH_NEXT
     }
 }
 
-/* What is left to do with the sums of `pixels` pixels and one panel. */
-static void tile_finish(const zn_gemm *g, ptrdiff_t pixel, int pixels, ptrdiff_t panel, const float *sums)
+/* A chunk of pixels: whole blocks of TILE_PIXELS, or less than one. While tiles multiply, which ends long
+ * after it was begun, the vector units finish the sums before. */
+static void tile_chunk(tile_state *tiles, const tile_plan *plan, ptrdiff_t begin, ptrdiff_t end, uint16_t *packed,
+                       float *sums, tile_sums *done)
 {
-    for (int p = 0; p < pixels; p++) {
-        vf sum[1][GEMM_WIDEST];
-        for (int v = 0; v < ZN_BLOCK / VL; v++)
-            sum[0][v] = v_load(sums + p * 2 * ZN_BLOCK + v * VL);
-        STORED(gemm_finish)(1, 1, g, pixel + p, panel, sum);
+    const zn_gemm *g = plan->g;
+    const ptrdiff_t all_panels = g->columns / ZN_BLOCK;
+    const int pixels = (int)(end - begin < TILE_PIXELS ? end - begin : TILE_PIXELS);
+    const int packs = plan->apart <= TILE_SLOTS, pitch = plan->apart * SLOT_VALUES;
+    if (packs)
+        for (ptrdiff_t pixel = begin; pixel < end; pixel += TILE_PIXELS)
+            tile_pack_all(plan, pixel, pixels, packed + (pixel - begin) / TILE_PIXELS * pitch);
+    for (ptrdiff_t panel = 0; panel < all_panels; panel += 2) {
+        const int panels = panel + 1 < all_panels ? 2 : 1;
+        for (ptrdiff_t pixel = begin; pixel < end; pixel += TILE_PIXELS) {
+            uint16_t *const values = packs ? packed + (pixel - begin) / TILE_PIXELS * pitch : packed;
+#define MICRO(PAIRS, PANELS, RESIDUAL, RELU, INLINED) \
+    do { \
+        tile_multiply(PAIRS, PANELS, RESIDUAL, RELU, INLINED, tiles, plan, pixel, pixels, panel, values, done, sums); \
+        tile_store(PAIRS, PANELS, tiles, sums); \
+    } while (0)
+            if (pixels > TILE_ROWS && panels == 2) {
+                if (g->float_out || done->panels < 2)
+                    MICRO(2, 2, 0, 0, 0);
+                else if (g->residual && g->relu)
+                    MICRO(2, 2, 1, 1, 1);
+                else if (g->residual)
+                    MICRO(2, 2, 1, 0, 1);
+                else if (g->relu)
+                    MICRO(2, 2, 0, 1, 1);
+                else
+                    MICRO(2, 2, 0, 0, 1);
+            } else if (pixels > TILE_ROWS)
+                MICRO(2, 1, 0, 0, 0);
+            else if (panels == 2)
+                MICRO(1, 2, 0, 0, 0);
+            else
+                MICRO(1, 1, 0, 0, 0);
+#undef MICRO
+            *done = (tile_sums){pixel, panel, pixels, panels};
+        }
     }
 }
 
@@ -205,42 +342,26 @@ static void gemm_tiles(const zn_gemm *g)
 {
     _Alignas(64) uint16_t packed[TILE_SLOTS * SLOT_VALUES];
     _Alignas(64) float sums[TILE_PIXELS * 2 * ZN_BLOCK];
-    const ptrdiff_t all_panels = g->columns / ZN_BLOCK;
     const tile_plan plan = tile_make_plan(g);
+    const ptrdiff_t chunk = TILE_PIXELS * (plan.steps < TILE_CHUNK ? TILE_CHUNK / plan.steps : 1);
+    tile_sums done = {0, 0, 0, 0};
     tile_state tiles;
-    int configured = 0;
 
-    if (plan.steps * plan.words - plan.missing < TILE_LEAST_WORDS) {
+    if (g->segments * (g->depth / 2) < TILE_LEAST_WORDS) {
         STORED(gemm)(g);
         return;
     }
-    for (ptrdiff_t pixel = 0; pixel < g->pixels; pixel += TILE_PIXELS) {
-        const int left = (int)(g->pixels - pixel), pixels = left < TILE_PIXELS ? left : TILE_PIXELS;
-        if (pixels != configured) {
+    for (ptrdiff_t begin = 0, end; begin < g->pixels; begin = end) {
+        const ptrdiff_t left = g->pixels - begin;
+        const int whole = left >= TILE_PIXELS;
+        end = begin + (left >= chunk ? chunk : whole ? left - left % TILE_PIXELS : left);
+        if (begin == 0 || !whole) {
             tile_config config;
-            tile_shape(&plan, pixels, &config);
+            tile_shape(&plan, whole ? TILE_PIXELS : (int)left, &config);
             t_configure(&tiles, &config);
-            configured = pixels;
         }
-        if (plan.apart <= TILE_SLOTS)
-            tile_pack_all(&plan, pixel, pixels, packed);
-        for (ptrdiff_t panel = 0; panel < all_panels; panel += 2) {
-            const int two = panel + 1 < all_panels;
-#define MICRO(PAIRS, PANELS) \
-    tile_micro(PAIRS, PANELS, &tiles, &plan, pixel, pixels, panel, packed, sums)
-            if (pixels > TILE_ROWS && two)
-                MICRO(2, 2);
-            else if (pixels > TILE_ROWS)
-                MICRO(2, 1);
-            else if (two)
-                MICRO(1, 2);
-            else
-                MICRO(1, 1);
-#undef MICRO
-            tile_finish(g, pixel, pixels, panel, sums);
-            if (two)
-                tile_finish(g, pixel, pixels, panel + 1, sums + ZN_BLOCK);
-        }
+        tile_chunk(&tiles, &plan, begin, end, packed, sums, &done);
     }
+    tile_finish(g, &done, 0, done.pixels, sums);
     t_release(&tiles);
 }
