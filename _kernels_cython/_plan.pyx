@@ -161,7 +161,8 @@ cdef class Plan:
     cdef const zn_mix *mix(self, mix) except NULL:
         cdef zn_mix *m = <zn_mix *>self.take(sizeof(zn_mix))
         cdef Py_ssize_t i
-        m.planes, m.tile, m.separable, m.eyes, m.band = mix.planes, mix.tile, mix.separable, mix.eyes, mix.band
+        m.planes, m.lane, m.tile, m.band = mix.planes, mix.lane, mix.tile, mix.band
+        m.separable, m.eyes = mix.separable, mix.eyes
         m.spectral = <const unsigned char *>self.keep(mix.spectral, np.uint8)
         m.eyes_weight = <const float *>self.keep(mix.eyes_weight, np.float32)
         m.eyes_bias = <const float *>self.keep(mix.eyes_bias, np.float32)

@@ -28,7 +28,7 @@ cdef extern from "plan.h" nogil:
         const float *bias
 
     ctypedef struct zn_mix:
-        int planes, tile, separable, eyes, band
+        int planes, lane, tile, separable, eyes, band
         const unsigned char *spectral
         const float *eyes_weight
         const float *eyes_bias

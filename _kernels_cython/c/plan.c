@@ -329,22 +329,25 @@ static void step_spectral(const work *w, const zn_step *s)
     }
 }
 
-/* Hidden rows [from, to) of a Zenith block, row `from` of plane 0 to `out`. */
-static void compress(const work *w, const zn_step *s, int from, int to, char *out)
+/* Hidden rows [from, to) of a Zenith block to the rows of `u` from `slot` on, after the last of `slots` to
+ * the first. */
+static void compress(const work *w, const zn_step *s, int from, int to, char *u, int slot, int slots)
 {
-    const int whole = joined(&s->in, s->width);
-    const ptrdiff_t line_bytes = bytes(w, (ptrdiff_t)s->width * ZN_BLOCK);
+    const int whole = joined(&s->in, s->width), lane = s->mix->lane;
+    const ptrdiff_t line_bytes = bytes(w, (ptrdiff_t)s->width * lane);
     for (int y = from; y < to;) {
-        const int rows = whole ? to - y : 1;
+        const int rows = whole ? min_int(to - y, slots - slot) : 1;
         multiply(w, s->products, s->product_count, row_of(w, &s->in, y), s->in.pixel, NULL, 0,
-                 out + (y - from) * line_bytes, 0, ZN_BLOCK, rows * s->width, 1);
+                 u + slot * line_bytes, 0, lane, rows * s->width, 1);
         y += rows;
+        slot = (slot + rows) % slots;
     }
 }
 
-/* One Zenith block over the rows [begin, end). Hidden rows live in planes of 16 channels:
- * `u` holds rows y0 - 1 .. y0 + band of each, `e` rows y0 .. y0 + band - 1. The last two rows of a
- * band are the first two of the next, so that within a thread none is computed twice.
+/* One Zenith block over the rows [begin, end). Hidden rows live in planes of `lane` channels: `u` holds rows
+ * y0 - 1 .. y0 + band of each, `e` rows y0 .. y0 + band - 1. The last two rows of a band are the first two of
+ * the next, so that within a thread none is computed twice: rows take turns in their places, but where tiles,
+ * whose rows lie one after the other, make them move.
  *
  * A block may write where it reads. The hidden rows just outside of a thread's share are then
  * computed before anything is written; the lower one waits in one more row of each plane. */
@@ -352,24 +355,24 @@ static void step_mix(const work *w, const zn_step *s)
 {
     const zn_mix *m = s->mix;
     const zn_kernels *k = w->k;
-    const int width = s->width, halo = m->eyes ? 1 : 0, T = m->tile;
-    const ptrdiff_t line = (ptrdiff_t)width * ZN_BLOCK, line_bytes = bytes(w, line);
-    const ptrdiff_t u_plane = (m->band + 3 * halo) * line_bytes, e_plane = m->band * line_bytes;
+    const int width = s->width, lane = m->lane, halo = m->eyes ? 1 : 0, T = m->tile, slots = m->band + 2 * halo;
+    const ptrdiff_t line = (ptrdiff_t)width * lane, line_bytes = bytes(w, line);
+    const ptrdiff_t u_plane = (slots + halo) * line_bytes, e_plane = m->band * line_bytes;
     char *const u = w->scratch, *const e = u + m->planes * u_plane;
-    char *const first = u + halo * line_bytes; /* row y0 of plane 0 */
-    char *const waiting = u + (m->band + 2) * line_bytes;
+    char *const waiting = u + slots * line_bytes;
     const int out_joined = joined(&s->out, width) && joined(&s->residual, width);
     int begin, end, known;
+#define SLOT(y, y0) (T ? (y) - (y0) + halo : (y) % slots)
 
     share_rows(w, s, T ? T : 1, &begin, &end);
     known = max_int(begin - halo, 0); /* hidden rows before this one are there */
     const int in_place = halo && s->in.at == s->out.at && w->threads > 1;
     if (in_place) {
         if (begin < end) {
-            compress(w, s, known, begin, first + (known - begin) * line_bytes);
+            compress(w, s, known, begin, u, SLOT(known, begin), slots);
             known = begin;
             if (end < s->rows)
-                compress(w, s, end, end + 1, waiting);
+                compress(w, s, end, end + 1, waiting, 0, 1);
         }
         zn_team_barrier(w->team);
     }
@@ -378,51 +381,51 @@ static void step_mix(const work *w, const zn_step *s)
         const int need = min_int(y1 + halo, s->rows);
         const int wanted = in_place ? min_int(need, end) : need;
 
-        if (y0 > begin && halo)
+        if (T && y0 > begin && halo)
             for (int g = 0; g < m->planes; g++)
                 memmove(u + g * u_plane, u + g * u_plane + m->band * line_bytes, (size_t)(2 * line_bytes));
-        compress(w, s, known, wanted, first + (known - y0) * line_bytes);
+        compress(w, s, known, wanted, u, SLOT(known, y0), slots);
         known = wanted;
         if (wanted < need)
             for (int g = 0; g < m->planes; g++)
-                memcpy(first + g * u_plane + (end - y0) * line_bytes, waiting + g * u_plane,
-                       (size_t)line_bytes);
+                memcpy(u + g * u_plane + SLOT(end, y0) * line_bytes, waiting + g * u_plane, (size_t)line_bytes);
         for (int g = 0; g < m->planes; g++) {
-            const char *u_g = first + g * u_plane;
+            const char *u_g = u + g * u_plane;
             char *e_g = e + g * e_plane;
             const int spectral = T && m->spectral[g];
             if (spectral) {
-                const int gates = (m->separable ? T : T * T) * ZN_BLOCK * g;
+                const int gates = (m->separable ? T : T * T) * lane * g;
                 for (int y = y0; y < y1; y += T) {
-                    const char *from = u_g + (y - y0) * line_bytes;
+                    const char *from = u_g + SLOT(y, y0) * line_bytes;
                     char *to = e_g + (y - y0) * line_bytes;
                     const int rows = min_int(T, s->rows - y);
                     if (m->separable)
-                        k->wht_tiles_separable(from, line, to, line, rows, width, ZN_BLOCK, T,
+                        k->wht_tiles_separable(from, line, to, line, rows, width, lane, T,
                                                m->gate[0] + gates, m->threshold[0] + gates,
                                                m->gate[1] + gates, m->threshold[1] + gates);
                     else
-                        k->wht_tiles(from, line, to, line, rows, width, ZN_BLOCK, T,
+                        k->wht_tiles(from, line, to, line, rows, width, lane, T,
                                      m->gate[0] + gates, m->threshold[0] + gates);
                 }
             }
             if (m->eyes)
                 for (int y = y0; y < y1; y++) {
-                    const char *row = u_g + (y - y0) * line_bytes;
                     char *to = e_g + (y - y0) * line_bytes;
-                    k->depthwise(y > 0 ? row - line_bytes : NULL, row,
-                                 y + 1 < s->rows ? row + line_bytes : NULL,
-                                 m->eyes_weight + g * 9 * ZN_BLOCK, m->eyes_bias + g * ZN_BLOCK,
-                                 spectral ? to : NULL, to, width, ZN_BLOCK, 1);
+                    k->depthwise(y > 0 ? u_g + SLOT(y - 1, y0) * line_bytes : NULL,
+                                 u_g + SLOT(y, y0) * line_bytes,
+                                 y + 1 < s->rows ? u_g + SLOT(y + 1, y0) * line_bytes : NULL,
+                                 m->eyes_weight + g * 9 * lane, m->eyes_bias + g * lane,
+                                 spectral ? to : NULL, to, width, lane, 1);
                 }
             else if (spectral)
                 k->relu(e_g, e_g, (y1 - y0) * line);
             else
                 memset(e_g, 0, (size_t)((y1 - y0) * line_bytes));
         }
+#undef SLOT
         for (int y = y0; y < y1;) {
             const int rows = out_joined ? y1 - y : 1;
-            multiply(w, s->expand, s->expand_count, e + (y - y0) * line_bytes, ZN_BLOCK,
+            multiply(w, s->expand, s->expand_count, e + (y - y0) * line_bytes, lane,
                      row_of(w, &s->residual, y), s->residual.pixel, row_of(w, &s->out, y), 0,
                      s->out.pixel, rows * width, s->relu);
             y += rows;

@@ -44,15 +44,15 @@ typedef struct zn_product {
     const float *bias;
 } zn_product;
 
-/* The middle of a Zenith block. Hidden channels are kept in planes of 16, so that each plane may
- * have or lack the spectral branch. */
+/* The middle of a Zenith block. Hidden channels are kept in planes of `lane`, a multiple of 16, so that each
+ * plane may have or lack the spectral branch. */
 typedef struct zn_mix {
-    int planes, tile, separable, eyes;
+    int planes, lane, tile, separable, eyes;
     int band;                      /* rows at a time, a multiple of tile */
     const unsigned char *spectral; /* [planes]: whether the gate passes anything */
-    const float *eyes_weight;      /* [planes][9][16] */
-    const float *eyes_bias;        /* [planes][16] */
-    const float *gate[2];          /* [planes][T * T][16]; separable: rows and columns, [T][16] */
+    const float *eyes_weight;      /* [planes][9][lane] */
+    const float *eyes_bias;        /* [planes][lane] */
+    const float *gate[2];          /* [planes][T * T][lane]; separable: rows and columns, [T][lane] */
     const float *threshold[2];
 } zn_mix;
 

@@ -368,7 +368,7 @@ class _Lowering:
         band = self.band(layer, x)
         mix = self.products.mix(i, layer, band)
         halo = 3 if layer.eyes else 0
-        u_plane, e_plane = (band + halo) * x.width * BLOCK, band * x.width * BLOCK
+        u_plane, e_plane = (band + halo) * x.width * mix.lane, band * x.width * mix.lane
         name = f"ZenithBlock {layer.channels}/{layer.hidden}" + (" WHT" if layer.tile else "")
         step = Step(
             "mix", self.label(i, name), x.height, x.width, into=x, out=out, residual=x, relu=relu, mix=mix,

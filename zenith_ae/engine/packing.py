@@ -200,11 +200,11 @@ def winograd(weight: Array) -> Array:
     return np.moveaxis(found, (2, 3), (0, 1)).reshape(36, *weight.shape[:2]).astype(np.float32)
 
 
-def planes(values: Array, scale: float = 1.0) -> Array:
-    """(..., channels) -> (channels / 16, ..., 16), channels filled up with zeros."""
+def planes(values: Array, lane: int, scale: float = 1.0) -> Array:
+    """(..., channels) -> (channels / lane, ..., lane), channels filled up with zeros."""
     flat = values.reshape(-1, values.shape[-1])
-    out = aligned((pad16(flat.shape[1]) // BLOCK, len(flat), BLOCK))
-    padded = np.zeros((len(flat), len(out) * BLOCK), np.float32)
+    out = aligned((-(-flat.shape[1] // lane), len(flat), lane))
+    padded = np.zeros((len(flat), len(out) * lane), np.float32)
     padded[:, : flat.shape[1]] = flat * np.float32(scale)
-    out[...] = padded.reshape(len(flat), -1, BLOCK).swapaxes(0, 1)
+    out[...] = padded.reshape(len(flat), -1, lane).swapaxes(0, 1)
     return out

@@ -299,14 +299,14 @@ class Products:
     def zenith(
         self, i: int, layer: spec.ZenithBlock, x: Activation, out: Activation, u_plane: int, e_plane: int
     ) -> tuple[list[Product], list[Product]]:
-        """The compressing and the expanding products; hidden channels lie in planes of 16.
+        """The compressing and the expanding products; hidden channels lie in planes of `lane`.
 
         One of each for every group, or where groups are no whole planes one with zeros between them.
         """
         in_planes = layer.channels % (BLOCK * layer.groups) == layer.hidden % (BLOCK * layer.groups) == 0
-        parts = layer.groups if in_planes else 1
+        parts, lane = layer.groups if in_planes else 1, self.lane(layer)
         depth = self.packer.whole(x.channels // parts)
-        planes, columns = pad16(layer.hidden) // BLOCK // parts, out.pitch // parts
+        planes, columns = pad16(layer.hidden) // lane // parts, out.pitch // parts
 
         def once(name: str, g: int, columns: int, depth: int) -> tuple[NDArray[Any], Array]:
             def make() -> tuple[NDArray[Any], Array]:
@@ -324,26 +324,33 @@ class Products:
             own = range(g * planes, (g + 1) * planes)
             compress.append(
                 Product(
-                    [0], depth, [p * u_plane for p in own], *once("compress", g, planes * BLOCK, depth),
+                    [0], depth, [p * u_plane + k for p in own for k in range(0, lane, BLOCK)],
+                    *once("compress", g, planes * lane, depth),
                     into=g * depth,
                 )
             )  # fmt: skip
             expand.append(
                 Product(
-                    [p * e_plane for p in own], BLOCK, list(range(0, columns, BLOCK)),
-                    *once("expand", g, columns, planes * BLOCK), out=g * columns,
+                    [p * e_plane for p in own], lane, list(range(0, columns, BLOCK)),
+                    *once("expand", g, columns, planes * lane), out=g * columns,
                 )
             )  # fmt: skip
         return compress, expand
 
+    def lane(self, layer: spec.ZenithBlock) -> int:
+        """Channels of a plane: of bf16 as many as a tile of a product is deep, so that it can be read in place,
+        if hidden channels divide so and none has a transform, which some planes may lack."""
+        wide = 2 * BLOCK
+        return wide if self.packer.bf16 and not layer.tile and layer.hidden % (wide * layer.groups) == 0 else BLOCK
+
     def mix(self, i: int, layer: spec.ZenithBlock, band: int) -> Mix:
-        tile = layer.tile
-        count = pad16(layer.hidden) // BLOCK
-        if count > MAX_SEGMENTS:
+        tile, lane = layer.tile, self.lane(layer)
+        count = pad16(layer.hidden) // lane
+        if pad16(layer.hidden) > MAX_SEGMENTS * BLOCK:
             raise ConfigError(f"layer {self.first + i}: at most {MAX_SEGMENTS * BLOCK} hidden channels")
 
         def planes(name: str, values: Array, scale: float = 1.0) -> Array:
-            return self.once((name,), i, lambda: packing.planes(values, scale))
+            return self.once((name,), i, lambda: packing.planes(values, lane, scale))
 
         eyes_weight = eyes_bias = None
         if layer.eyes:
@@ -361,5 +368,5 @@ class Products:
         spectral = np.ones(count, np.uint8) if tile else np.zeros(count, np.uint8)
         for gate in gates:
             spectral &= gate.any(axis=(1, 2)).astype(np.uint8)
-        return Mix(count, tile, layer.separable, layer.eyes, band, spectral, eyes_weight, eyes_bias,
+        return Mix(count, lane, tile, layer.separable, layer.eyes, band, spectral, eyes_weight, eyes_bias,
                    gates, thresholds)  # fmt: skip

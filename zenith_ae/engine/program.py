@@ -77,6 +77,7 @@ class Mix:
     """zn_mix"""
 
     planes: int
+    lane: int
     tile: int
     separable: bool
     eyes: bool
