@@ -173,8 +173,8 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     """Matrix product over segments, see ``zn_gemm`` in ``c/zenith.h``.
 
     a, residual and out are flat; segment and block are ``np.intp`` offsets into a and out; b is
-    packed by `zenith_ae.engine.packing.pack`. bias (16 * panels,) and residual may be None. Where a is bf16, out may
-    be bf16 or float32. ``tiles`` computes bf16 as the level amx does: emulated, slowly, at others.
+    packed by `zenith_ae.engine.packing.pack`. bias (16 * panels,) and residual may be None; a residual_pixel of 0
+    is for a residual that lies as out does. Where a is bf16, out may be bf16 or float32. ``tiles`` computes bf16 as the level amx does: emulated, slowly, at others.
     """
     cdef const zn_kernels *kernels = table(isa, a, tiles)
     cdef bint pairs = a.dtype == np.uint16
@@ -193,7 +193,10 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     g.residual, g.residual_pixel = NULL, residual_pixel
     if residual is not None:
         g.residual = values(residual, a, (residual.size,), "residual")
-        require_inside(residual, 0, residual_pixel, pixels, np.zeros(1, np.intp), g.columns, "residual")
+        if residual_pixel:
+            require_inside(residual, 0, residual_pixel, pixels, np.zeros(1, np.intp), g.columns, "residual")
+        else:
+            require_inside(residual, 0, out_pixel, pixels, block, ZN_BLOCK, "residual")
     g.float_out = out.dtype == np.float32
     g.out, g.out_pixel = values(out, out if g.float_out else a, (out.size,), "out", True), out_pixel
     g.block = <const ptrdiff_t *>address(block, np.intp, (panels,), "block")

@@ -140,7 +140,10 @@ cdef class Plan:
         if step.residual is not None:
             s.has_residual = 1
             s.residual = grid_of(step.residual, 1)
-        if step.add is not None:
+        if step.kind == "gemm" and not step.relu and step.add is not None and step.add.like(step.out):
+            s.has_residual = s.residual_as_out = 1  # the products add it, on its way
+            s.residual = grid_of(step.add, step.out_stride)
+        elif step.add is not None:
             s.add_rows, s.add_length = step.out_stride, step.length
             s.add_at, s.add_row = step.add.at, step.add.row
         if first and step.out is not None and step.out.border:  # whoever writes it first also clears its border

@@ -60,6 +60,7 @@ cdef extern from "plan.h" nogil:
         zn_grid out
         int has_residual
         zn_grid residual
+        int residual_as_out
         int add_rows, add_length
         ptrdiff_t add_at, add_row
         int length, strip, chain, bands, band, lead

@@ -13,14 +13,17 @@ static ZN_INLINE void STORED(gemm_finish)(const int rows, const int panels, cons
                                           ptrdiff_t pixel, ptrdiff_t panel, vf (*sum)[GEMM_WIDEST])
 {
     const int vectors = panels * ZN_BLOCK / VL;
-    if (g->residual) {
-        const VALUE *residual = (const VALUE *)g->residual + pixel * g->residual_pixel + panel * ZN_BLOCK;
+    if (g->residual)
         ZN_UNROLL
-        for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) {
+            const ptrdiff_t step = g->residual_pixel ? g->residual_pixel : g->out_pixel;
+            const ptrdiff_t at = g->residual_pixel ? panel * ZN_BLOCK + v * VL
+                                                   : g->block[panel + v * VL / ZN_BLOCK] + v * VL % ZN_BLOCK;
+            const VALUE *residual = (const VALUE *)g->residual + pixel * step + at;
             ZN_UNROLL
-            for (int v = 0; v < vectors; v++)
-                sum[r][v] = v_add(sum[r][v], s_load(residual + r * g->residual_pixel + v * VL));
-    }
+            for (int r = 0; r < rows; r++)
+                sum[r][v] = v_add(sum[r][v], s_load(residual + r * step));
+        }
     if (g->relu)
         ZN_UNROLL
         for (int r = 0; r < rows; r++)

@@ -163,8 +163,13 @@ static ZN_INLINE void tile_finish_as(const int panels, const int has_residual, c
                                      const tile_sums *done, int begin, int end, const float *sums)
 {
     const ptrdiff_t first = done->pixel + begin;
-    const uint16_t *residual =
-        has_residual ? (const uint16_t *)g->residual + first * g->residual_pixel + done->panel * ZN_BLOCK : NULL;
+    const ptrdiff_t residual_pixel = g->residual_pixel ? g->residual_pixel : g->out_pixel;
+    const uint16_t *residual[2] = {NULL, NULL};
+    if (has_residual)
+        ZN_UNROLL
+        for (int i = 0; i < panels; i++)
+            residual[i] = (const uint16_t *)g->residual + first * residual_pixel
+                        + (g->residual_pixel ? (done->panel + i) * ZN_BLOCK : g->block[done->panel + i]);
     uint16_t *const out = (uint16_t *)g->out + first * g->out_pixel;
     uint16_t *to[2] = {out + g->block[done->panel], panels > 1 ? out + g->block[done->panel + 1] : NULL};
     vf bias[2 * ZN_BLOCK / VL];
@@ -179,16 +184,16 @@ static ZN_INLINE void tile_finish_as(const int panels, const int has_residual, c
             for (int v = 0; v < ZN_BLOCK; v += VL) {
                 vf sum = v_add(bias[(i * ZN_BLOCK + v) / VL], v_load(sums + i * ZN_BLOCK + v));
                 if (has_residual)
-                    sum = v_add(sum, v_load_bf16(residual + i * ZN_BLOCK + v));
+                    sum = v_add(sum, v_load_bf16(residual[i] + v));
                 if (relu)
                     sum = v_max(v_set1(0), sum);
                 v_store_bf16(to[i] + v, sum);
             }
             to[i] += g->out_pixel;
+            if (has_residual)
+                residual[i] += residual_pixel;
         }
         sums += 2 * ZN_BLOCK;
-        if (has_residual)
-            residual += g->residual_pixel;
     }
 }
 

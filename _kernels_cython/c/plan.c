@@ -200,7 +200,7 @@ static void step_gemm(const work *w, const zn_step *s)
                 p.segment = segment;
             }
             multiply(w, &p, 1, s->load ? loaded : row_of(w, &s->in, y), s->in.pixel, residual,
-                     s->residual.pixel, out, s->store > 0, s->out.pixel, s->width, s->relu);
+                     s->residual_as_out ? 0 : s->residual.pixel, out, s->store > 0, s->out.pixel, s->width, s->relu);
         }
         if (s->store)
             store_row(w, s, y, stored);

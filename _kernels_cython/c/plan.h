@@ -98,6 +98,7 @@ typedef struct zn_step {
     zn_grid in, out;     /* in.pixel and out.pixel also hold for pictures' rows in scratch */
     int has_residual;
     zn_grid residual;    /* added before relu */
+    int residual_as_out; /* it lies as the output does, shuffled too */
     int add_rows;        /* rows per grid row to which `add` is added at the end, or 0 */
     int add_length;      /* values of such a row */
     ptrdiff_t add_at, add_row;

@@ -57,6 +57,10 @@ class Activation:
         """Offset of pixel (0, 0)."""
         return self.start + self.border * self.pitch
 
+    def like(self, other: Activation) -> bool:
+        """Whether each pixel is as far from (0, 0) in the other."""
+        return (self.row, self.pitch, self.held) == (other.row, other.pitch, other.held)
+
 
 @dataclass
 class Product:
