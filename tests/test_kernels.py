@@ -106,9 +106,17 @@ def run_gemm(
 ):
     _ops.gemm(
         a, start, a_pixel, np.asarray(segment, np.intp), w.shape[2], packing.pack(w), bias,
-        None if residual is None else residual.ravel(), 0 if residual is None else residual.shape[1],
+        None if residual is None else residual.ravel(),
+        0 if residual is None or residual.ndim == 1 else residual.shape[1],  # flat: it lies as out does
         out, out_pixel, np.asarray(block, np.intp), pixels, relu, isa=isa, tiles=tiles,
     )  # fmt: skip
+
+
+def as_out(residual: np.ndarray, block, out_pixel: int) -> np.ndarray:
+    """The residual (pixels, columns) where the output of a product has its values, flat."""
+    found = np.full((len(residual), out_pixel), 99, residual.dtype)
+    found[:, (np.asarray(block)[:, None] + np.arange(16)).ravel()] = residual
+    return found.ravel()
 
 
 def gemm_input(a, start, a_pixel, segment, depth, pixels) -> np.ndarray:
@@ -127,7 +135,7 @@ def gemm_input(a, start, a_pixel, segment, depth, pixels) -> np.ndarray:
     panels=st.integers(1, 5),
     pixels=st.integers(1, 45),
     with_bias=st.booleans(),
-    with_residual=st.booleans(),
+    with_residual=st.sampled_from(["", "in rows", "as out"]),
     relu=st.booleans(),
 )
 def test_gemm_matches_float64(isa, rng, kind, depth, panels, pixels, with_bias, with_residual, relu):
@@ -148,7 +156,8 @@ def test_gemm_matches_float64(isa, rng, kind, depth, panels, pixels, with_bias, 
     block = rng.permutation(panels) * 16 + 5  # column blocks in any order, with gaps around them
     out_pixel = 16 * panels + 9
     out = np.full(pixels * out_pixel, SENTINEL)
-    run_gemm(isa, a, start, stride * depth, segment, w, bias, residual, block, out_pixel, out, pixels, relu)
+    given = as_out(residual, block, out_pixel) if with_residual == "as out" else residual
+    run_gemm(isa, a, start, stride * depth, segment, w, bias, given, block, out_pixel, out, pixels, relu)
 
     def reference(dtype) -> np.ndarray:
         x = gemm_input(a, start, stride * depth, segment, depth, pixels).astype(dtype)
@@ -704,13 +713,12 @@ def widen(x: np.ndarray) -> np.ndarray:
 
 
 def step_depth(segments: int, depth: int) -> int:
-    """How many channels deep a step of tiles is: 32, or less where that makes no more steps of one piece each."""
+    """How many channels a step of tiles has: 32, or fewer if that makes as many steps, each of one piece."""
     whole = segments * depth
     least = -(-whole // 32)
     even = -(-(whole // 2) // least) * 2
-    if all(i * even // depth == (min((i + 1) * even, whole) - 1) // depth for i in range(least)):
-        if whole % even == 0:
-            return even
+    if whole % even == 0 and all(i * even // depth == ((i + 1) * even - 1) // depth for i in range(least)):
+        return even
     return depth if depth <= 32 and 2 * segments <= 3 * least else min(whole, 32)
 
 
@@ -745,7 +753,7 @@ def chain_of_sums(x: np.ndarray, matrix: np.ndarray, bias, step: int | None) -> 
     panels=st.integers(1, 5),
     pixels=st.integers(1, 80),
     with_bias=st.booleans(),
-    with_residual=st.booleans(),
+    with_residual=st.sampled_from(["", "in rows", "as out"]),
     relu=st.booleans(),
     float_out=st.booleans(),
 )
@@ -769,8 +777,9 @@ def test_bf16_gemm_is_the_documented_chain_of_sums(
     out_pixel = 16 * panels + 9
     out = np.full(pixels * out_pixel, SENTINEL) if float_out else np.full(pixels * out_pixel, 77, np.uint16)
     before = out[0]
+    given = as_out(residual, block, out_pixel) if with_residual == "as out" else residual
     run_gemm(
-        isa, a, start, stride * depth, segment, w, bias, residual, block, out_pixel, out, pixels, relu, tiles
+        isa, a, start, stride * depth, segment, w, bias, given, block, out_pixel, out, pixels, relu, tiles
     )
 
     x = widen(gemm_input(a, start, stride * depth, segment, depth, pixels))
@@ -878,8 +887,8 @@ def test_tiles_round_once_a_step_and_flush_what_is_small(isa, rng, span):
             chains = [Fraction(0), Fraction(0)]
             for k, weight in enumerate(exact(widen(w[column, 0]))):
                 chains[k % 2] = rounded(chains[k % 2] + x[k] * weight)
-            total = rounded(chains[0] + chains[1])
-            expected.append(np.float32(float(total)) + bias[column])  # a vector's addition, which flushes nothing
+            total = np.float32(float(rounded(chains[0] + chains[1])))
+            expected.append(total + bias[column])  # by vectors, which flush nothing
     assert (out == np.array(expected, np.float32)).all()
 
 

@@ -338,10 +338,14 @@ class Products:
         return compress, expand
 
     def lane(self, layer: spec.ZenithBlock) -> int:
-        """Channels of a plane: of bf16 as many as a tile of a product is deep, so that it can be read in place,
-        if hidden channels divide so and none has a transform, which some planes may lack."""
+        """Channels of a plane: of bf16 as many as a tile of a product is deep, so that it is read in place.
+
+        Transforms, which some planes may lack, have narrower ones, and so have hidden channels that do not
+        divide so.
+        """
         wide = 2 * BLOCK
-        return wide if self.packer.bf16 and not layer.tile and layer.hidden % (wide * layer.groups) == 0 else BLOCK
+        fits = self.packer.bf16 and not layer.tile and layer.hidden % (wide * layer.groups) == 0
+        return wide if fits else BLOCK
 
     def mix(self, i: int, layer: spec.ZenithBlock, band: int) -> Mix:
         tile, lane = layer.tile, self.lane(layer)
