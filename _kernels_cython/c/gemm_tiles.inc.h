@@ -236,8 +236,23 @@ static void tile_finish(const zn_gemm *g, const tile_sums *done, int begin, int 
 #undef FINISH
 }
 
-/* Up to 2 x 2 tiles of sums. Steps that are apart are in `packed`, or where it does not
- * hold them all are put there one by one. */
+/* The same for the next `share` pixels from `row` on, if there are any left; returns which come then. The usual
+ * cases, of two panels, are inlined: a call for every few pixels would cost as much as these. */
+static ZN_INLINE int tile_finish_share(const int inlined, const int has_residual, const int relu, const zn_gemm *g,
+                                       const tile_sums *done, int row, int share, const float *sums)
+{
+    const int left = done->pixels - row, to = share < left ? row + share : done->pixels;
+    if (left <= 0)
+        return row;
+    if (inlined)
+        tile_finish_as(2, has_residual, relu, g, done, row, to, sums);
+    else
+        tile_finish(g, done, row, to, sums);
+    return to;
+}
+
+/* Up to 2 x 2 tiles of sums. Steps that are apart are in `packed`, or where it does not hold them all are put
+ * there one by one. Twice a step a share of the sums before is finished. */
 static ZN_INLINE void tile_multiply(const int pairs, const int panels, const int has_residual, const int relu,
                                     const int inlined, tile_state *tiles, const tile_plan *plan,
                                     ptrdiff_t pixel, int pixels, ptrdiff_t panel, uint16_t *packed,
@@ -249,17 +264,8 @@ static ZN_INLINE void tile_multiply(const int pairs, const int panels, const int
     const uint16_t *a = (const uint16_t *)g->a + pixel * g->a_pixel;
     const uint16_t *b = (const uint16_t *)g->b + panel * panel_size;
     int slot = 0, row = 0, share = 1;
-    while (2 * share * plan->steps < done->pixels)
+    while (2 * share * plan->steps < done->pixels) /* a power of two: loops of one length are foreseen */
         share *= 2;
-#define FINISH_NEXT \
-    if (row < done->pixels) { \
-        const int to = row + share < done->pixels ? row + share : done->pixels; \
-        if (inlined) \
-            tile_finish_as(2, has_residual, relu, g, done, row, to, sums); \
-        else \
-            tile_finish(g, done, row, to, sums); \
-        row = to; \
-    }
 
     t_zero(tiles, 0);
     if (panels > 1)
@@ -288,19 +294,18 @@ static ZN_INLINE void tile_multiply(const int pairs, const int panels, const int
             t_load(tiles, 7, columns + panel_size, TILE_BYTES);
             t_dot(tiles, 1, 4, 7);
         }
-        FINISH_NEXT
+        row = tile_finish_share(inlined, has_residual, relu, g, done, row, share, sums);
         if (pairs > 1) {
             t_load(tiles, 5, (const char *)in + TILE_ROWS * row_bytes, row_bytes);
             t_dot(tiles, 2, 5, 6);
             if (panels > 1)
                 t_dot(tiles, 3, 5, 7);
         }
-        FINISH_NEXT
+        row = tile_finish_share(inlined, has_residual, relu, g, done, row, share, sums);
     }
 }
 
-/* A chunk of pixels: whole blocks of TILE_PIXELS, or less than one. While tiles multiply, which ends long
- * after it was begun, the vector units finish the sums before. */
+/* A chunk of pixels: whole blocks of TILE_PIXELS, or less than one. */
 static void tile_chunk(tile_state *tiles, const tile_plan *plan, ptrdiff_t begin, ptrdiff_t end, uint16_t *packed,
                        float *sums, tile_sums *done)
 {
