@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from zenith_ae import engine
+from zenith_ae import engine, selftest
 from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.engine import geometry, limits, packing, program
 from zenith_ae.engine.compiler import compile_layers
@@ -352,6 +352,16 @@ def test_tiles_change_no_bit(architecture: str, dtype: str) -> None:
             arguments = inputs(config, part, height, width, "uint8")
             whole = native.run(part, **arguments, tile=0)
             assert np.array_equal(whole, native.run(part, **arguments, tile=100)), part
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "tiles"])
+def test_tiles_change_no_bit_where_channels_fill_no_panel(dtype: str) -> None:
+    """What is between two stages has no padding, so that a convolution reads the taps of a row as one."""
+    (config,) = (config for config in selftest.test_models() if config.name == "vanilla")
+    native = native_engine(selftest.random_weights(config, seed=1), dtype)
+    arguments = inputs(config, "encoder", 45, 61, "float32")
+    whole = native.run("encoder", **arguments, tile=0)
+    assert np.array_equal(whole, native.run("encoder", **arguments, tile=32))
 
 
 @every_dtype
@@ -743,7 +753,7 @@ def test_thread_count_changes_no_bit_where_the_caller_flushes_denormals() -> Non
     pytest.importorskip("torch", reason="torch is not installed")
     code = """
 import numpy as np, torch
-from zenith_ae import engine
+from zenith_ae import engine, selftest
 from zenith_ae.models.spec import Linear, ModelConfig
 from zenith_ae.weights import Weights
 config = ModelConfig("faint", "autoencoder", {"encoder": (Linear(3, 4),)}, 4)
@@ -806,7 +816,7 @@ def test_a_small_file_cannot_ask_for_a_large_matrix() -> None:
 def test_a_forked_child_can_run() -> None:
     code = """
 import os, numpy as np, sys, threading
-from zenith_ae import engine
+from zenith_ae import engine, selftest
 from zenith_ae.metrics import psnr
 from zenith_ae.models import spec, zoo
 from zenith_ae.weights import Weights
@@ -898,7 +908,7 @@ def test_large_picture_stays_within_its_memory_bound() -> None:
     del resource
     code = """
 import resource, numpy as np
-from zenith_ae import engine
+from zenith_ae import engine, selftest
 from zenith_ae.metrics import psnr
 from zenith_ae.models import spec, zoo
 from zenith_ae.weights import Weights

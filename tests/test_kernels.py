@@ -713,13 +713,12 @@ def widen(x: np.ndarray) -> np.ndarray:
 
 
 def step_depth(segments: int, depth: int) -> int:
-    """How many channels a step of tiles has: 32, or fewer if that makes as many steps, each of one piece."""
+    """How many channels a step of tiles has: 32; of one segment no more than its steps need, of planes 16."""
     whole = segments * depth
     least = -(-whole // 32)
-    even = -(-(whole // 2) // least) * 2
-    if whole % even == 0 and all(i * even // depth == ((i + 1) * even - 1) // depth for i in range(least)):
-        return even
-    return depth if depth <= 32 and 2 * segments <= 3 * least else min(whole, 32)
+    if segments == 1:
+        return 2 * -(-whole // (2 * least))
+    return 16 if depth == 16 and 2 * segments <= 3 * least else min(whole, 32)
 
 
 def chain_of_sums(x: np.ndarray, matrix: np.ndarray, bias, step: int | None) -> np.ndarray:

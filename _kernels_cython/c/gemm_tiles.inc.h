@@ -73,17 +73,17 @@ static tile_plan tile_plan_of(const zn_gemm *g, int words)
     return plan;
 }
 
-/* As few steps as there can be. Where fewer words a step make it no more of them, and none of these is apart,
- * these are taken: a step takes as long with less. So is one a segment, where that is half as many again at
- * most: putting pixels together costs more. */
+/* As few steps as there can be; of one segment none deeper than that takes, as a step takes as long with less
+ * and needs no zeros. Planes have a step each where that is half as many again at most: putting pixels together
+ * costs more. Nothing else may depend on segments: those of the same layer are sometimes joined, where pixels
+ * are dense, and the sums must have the same bits. */
 static tile_plan tile_make_plan(const zn_gemm *g)
 {
     const int all = g->segments * (g->depth / 2), least = (all + TILE_WORDS - 1) / TILE_WORDS;
-    const tile_plan even = tile_plan_of(g, (all + least - 1) / least);
-    if (even.apart == 0)
-        return even;
-    if (g->depth / 2 <= TILE_WORDS && 2 * g->segments <= 3 * least)
-        return tile_plan_of(g, g->depth / 2);
+    if (g->segments == 1)
+        return tile_plan_of(g, (all + least - 1) / least);
+    if (g->depth == ZN_BLOCK && 2 * g->segments <= 3 * least)
+        return tile_plan_of(g, ZN_BLOCK / 2);
     return tile_plan_of(g, all < TILE_WORDS ? all : TILE_WORDS);
 }
 
