@@ -169,12 +169,13 @@ cdef int require_inside(array, ptrdiff_t start, ptrdiff_t step, ptrdiff_t pixels
 
 def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, residual,
          ptrdiff_t residual_pixel, out, ptrdiff_t out_pixel, block, int pixels, bint relu=False, isa=None,
-         bint tiles=False):
+         bint tiles=False, residual_block=None):
     """Matrix product over segments, see ``zn_gemm`` in ``c/zenith.h``.
 
-    a, residual and out are flat; segment and block are ``np.intp`` offsets into a and out; b is
-    packed by `zenith_ae.engine.packing.pack`. bias (16 * panels,) and residual may be None; a residual_pixel of 0
-    is for a residual that lies as out does. Where a is bf16, out may be bf16 or float32. ``tiles`` computes bf16 as the level amx does: emulated, slowly, at others.
+    a, residual and out are flat; segment, block and residual_block are ``np.intp`` offsets into a, out and
+    residual; b is packed by `zenith_ae.engine.packing.pack`. bias (16 * panels,), residual and residual_block
+    may be None. Where a is bf16, out may be bf16 or float32. ``tiles`` computes bf16 as the level amx does:
+    emulated, slowly, at others.
     """
     cdef const zn_kernels *kernels = table(isa, a, tiles)
     cdef bint pairs = a.dtype == np.uint16
@@ -190,13 +191,14 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     packed = (segments * depth // 2, ZN_BLOCK, 2) if pairs else (segments * depth, ZN_BLOCK)
     g.b = values(b, a, (panels, *packed), "b")
     g.bias = floats_or_none(bias, (panels * ZN_BLOCK,), "bias")
-    g.residual, g.residual_pixel = NULL, residual_pixel
+    g.residual, g.residual_block, g.residual_pixel = NULL, NULL, residual_pixel
     if residual is not None:
         g.residual = values(residual, a, (residual.size,), "residual")
-        if residual_pixel:
-            require_inside(residual, 0, residual_pixel, pixels, np.zeros(1, np.intp), g.columns, "residual")
-        else:
-            require_inside(residual, 0, out_pixel, pixels, block, ZN_BLOCK, "residual")
+        where = np.arange(0, g.columns, ZN_BLOCK, np.intp) if residual_block is None else residual_block
+        g.residual_block = <const ptrdiff_t *>address(where, np.intp, (panels,), "residual_block")
+        require_inside(residual, 0, residual_pixel, pixels, where, ZN_BLOCK, "residual")
+        if residual_block is None:
+            g.residual_block = NULL
     g.float_out = out.dtype == np.float32
     g.out, g.out_pixel = values(out, out if g.float_out else a, (out.size,), "out", True), out_pixel
     g.block = <const ptrdiff_t *>address(block, np.intp, (panels,), "block")

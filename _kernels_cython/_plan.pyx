@@ -104,7 +104,8 @@ cdef class Plan:
         self.arrays.append(array)
         return <const void *><size_t>array.ctypes.data
 
-    cdef const zn_product *products(self, products) except? NULL:
+    cdef const zn_product *products(self, products, adding=None) except? NULL:
+        """The products of a step; ``adding`` is the step if they add what is elsewhere."""
         if not products:
             return NULL
         cdef zn_product *out = <zn_product *>self.take(len(products) * sizeof(zn_product))
@@ -116,6 +117,9 @@ cdef class Plan:
             out[i].columns = 16 * len(p.blocks)
             out[i].segment = <const ptrdiff_t *>self.keep(p.segments, np.intp)
             out[i].block = <const ptrdiff_t *>self.keep(p.blocks, np.intp)
+            out[i].residual_block = NULL
+            if adding is not None:
+                out[i].residual_block = <const ptrdiff_t *>self.keep(adding.skip_blocks(p), np.intp)
             out[i].segment_row = <const int *>self.keep(p.rows or [0] * len(p.segments), np.intc)
             out[i].weight = self.keep(p.weight, np.uint16 if self.plan.kernels.value_bytes == 2 else np.float32)
             out[i].bias = <const float *>self.keep(p.bias, np.float32)
@@ -140,8 +144,8 @@ cdef class Plan:
         if step.residual is not None:
             s.has_residual = 1
             s.residual = grid_of(step.residual, 1)
-        if step.kind == "gemm" and not step.relu and step.add is not None and step.add.like(step.out):
-            s.has_residual = s.residual_as_out = 1  # the products add it, on its way
+        if step.adds_on_the_way:
+            s.has_residual = 1
             s.residual = grid_of(step.add, step.out_stride)
         elif step.add is not None:
             s.add_rows, s.add_length = step.out_stride, step.length
@@ -151,7 +155,8 @@ cdef class Plan:
             s.border.at, s.border.row = b.at, b.row
             s.border.held, s.border.width, s.border.channels = b.held, b.width, b.pitch
         products = step.products() if callable(step.products) else step.products
-        s.product_count, s.products = len(products), self.products(products)
+        s.product_count, s.products = len(products), self.products(
+            products, step if step.adds_on_the_way else None)
         s.expand_count, s.expand = len(step.expand), self.products(step.expand)
         if step.mix is not None:
             s.mix = self.mix(step.mix)

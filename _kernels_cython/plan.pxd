@@ -23,6 +23,7 @@ cdef extern from "plan.h" nogil:
         int segments, depth, columns
         const ptrdiff_t *segment
         const ptrdiff_t *block
+        const ptrdiff_t *residual_block
         const int *segment_row
         const void *weight
         const float *bias
@@ -60,7 +61,6 @@ cdef extern from "plan.h" nogil:
         zn_grid out
         int has_residual
         zn_grid residual
-        int residual_as_out
         int add_rows, add_length
         ptrdiff_t add_at, add_row
         int length, strip, chain, bands, band, lead

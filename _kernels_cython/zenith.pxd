@@ -20,6 +20,7 @@ cdef extern from "zenith.h" nogil:
         const float *bias
         const void *residual
         ptrdiff_t residual_pixel
+        const ptrdiff_t *residual_block
         void *out
         int float_out
         ptrdiff_t out_pixel

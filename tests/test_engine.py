@@ -364,6 +364,22 @@ def test_tiles_change_no_bit_where_channels_fill_no_panel(dtype: str) -> None:
     assert np.array_equal(whole, native.run("encoder", **arguments, tile=32))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "tiles"])
+@pytest.mark.parametrize("channels", [16, 24, 32])
+def test_a_skip_after_a_shuffle_is_added_alike_with_tiles_and_without(channels: int, dtype: str) -> None:
+    """Convolutions want zeros around what is added, and around where it is added to, or do not."""
+    c, around = channels, (PixelUnshuffle(2), Linear(4 * channels, 4 * channels), PixelShuffle(2))
+    layers = (Conv(3, c), Relu(), Keep("a"), Conv(c, c), *around, Add("a"), Linear(c, c), Keep("b"), *around,
+              Add("b"), Conv(c, 5))  # fmt: skip
+    weights = custom(layers, 3)
+    native = native_engine(weights, dtype)
+    arguments = inputs(native.weights.config, "encoder", 44, 58, "float32")
+    whole = native.run("encoder", **arguments, tile=0)
+    assert np.array_equal(whole, native.run("encoder", **arguments, tile=16))
+    reference = engine.create(weights, "torch").run("encoder", **arguments)
+    assert_close(whole, reference, dtype)
+
+
 @every_dtype
 @pytest.mark.parametrize("name", ["taesd", "taef2", "conv-baseline", "large convolutions", "stripes"])
 def test_bands_change_no_bit_and_save_memory(name: str, dtype: str, monkeypatch) -> None:

@@ -102,21 +102,24 @@ def test_import_succeeds_with_an_unknown_level_so_that_the_error_can_be_shown():
 
 
 def run_gemm(
-    isa, a, start, a_pixel, segment, w, bias, residual, block, out_pixel, out, pixels, relu, tiles=False
-):
+    isa, a, start, a_pixel, segment, w, bias, residual, block, out_pixel, out, pixels, relu, tiles=False,
+    residual_block=None,
+):  # fmt: skip
     _ops.gemm(
         a, start, a_pixel, np.asarray(segment, np.intp), w.shape[2], packing.pack(w), bias,
-        None if residual is None else residual.ravel(),
-        0 if residual is None or residual.ndim == 1 else residual.shape[1],  # flat: it lies as out does
+        None if residual is None else residual.ravel(), 0 if residual is None else residual.shape[1],
         out, out_pixel, np.asarray(block, np.intp), pixels, relu, isa=isa, tiles=tiles,
+        residual_block=residual_block,
     )  # fmt: skip
 
 
-def as_out(residual: np.ndarray, block, out_pixel: int) -> np.ndarray:
-    """The residual (pixels, columns) where the output of a product has its values, flat."""
-    found = np.full((len(residual), out_pixel), 99, residual.dtype)
-    found[:, (np.asarray(block)[:, None] + np.arange(16)).ravel()] = residual
-    return found.ravel()
+def scattered(rng, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The residual (pixels, columns) with its blocks of 16 in any order, with gaps, and where they begin."""
+    panels = residual.shape[1] // 16
+    block = (rng.permutation(panels) * 16 + 3).astype(np.intp)
+    found = np.full((len(residual), 16 * panels + 7), 99, residual.dtype)
+    found[:, (block[:, None] + np.arange(16)).ravel()] = residual
+    return found, block
 
 
 def gemm_input(a, start, a_pixel, segment, depth, pixels) -> np.ndarray:
@@ -135,7 +138,7 @@ def gemm_input(a, start, a_pixel, segment, depth, pixels) -> np.ndarray:
     panels=st.integers(1, 5),
     pixels=st.integers(1, 45),
     with_bias=st.booleans(),
-    with_residual=st.sampled_from(["", "in rows", "as out"]),
+    with_residual=st.sampled_from(["", "in rows", "scattered"]),
     relu=st.booleans(),
 )
 def test_gemm_matches_float64(isa, rng, kind, depth, panels, pixels, with_bias, with_residual, relu):
@@ -156,8 +159,11 @@ def test_gemm_matches_float64(isa, rng, kind, depth, panels, pixels, with_bias, 
     block = rng.permutation(panels) * 16 + 5  # column blocks in any order, with gaps around them
     out_pixel = 16 * panels + 9
     out = np.full(pixels * out_pixel, SENTINEL)
-    given = as_out(residual, block, out_pixel) if with_residual == "as out" else residual
-    run_gemm(isa, a, start, stride * depth, segment, w, bias, given, block, out_pixel, out, pixels, relu)
+    given, where = scattered(rng, residual) if with_residual == "scattered" else (residual, None)
+    run_gemm(
+        isa, a, start, stride * depth, segment, w, bias, given, block, out_pixel, out, pixels, relu,
+        residual_block=where,
+    )  # fmt: skip
 
     def reference(dtype) -> np.ndarray:
         x = gemm_input(a, start, stride * depth, segment, depth, pixels).astype(dtype)
@@ -752,7 +758,7 @@ def chain_of_sums(x: np.ndarray, matrix: np.ndarray, bias, step: int | None) -> 
     panels=st.integers(1, 5),
     pixels=st.integers(1, 80),
     with_bias=st.booleans(),
-    with_residual=st.sampled_from(["", "in rows", "as out"]),
+    with_residual=st.sampled_from(["", "in rows", "scattered"]),
     relu=st.booleans(),
     float_out=st.booleans(),
 )
@@ -776,9 +782,23 @@ def test_bf16_gemm_is_the_documented_chain_of_sums(
     out_pixel = 16 * panels + 9
     out = np.full(pixels * out_pixel, SENTINEL) if float_out else np.full(pixels * out_pixel, 77, np.uint16)
     before = out[0]
-    given = as_out(residual, block, out_pixel) if with_residual == "as out" else residual
+    given, where = scattered(rng, residual) if with_residual == "scattered" else (residual, None)
     run_gemm(
-        isa, a, start, stride * depth, segment, w, bias, given, block, out_pixel, out, pixels, relu, tiles
+        isa,
+        a,
+        start,
+        stride * depth,
+        segment,
+        w,
+        bias,
+        given,
+        block,
+        out_pixel,
+        out,
+        pixels,
+        relu,
+        tiles,
+        where,
     )
 
     x = widen(gemm_input(a, start, stride * depth, segment, depth, pixels))

@@ -16,13 +16,13 @@ static ZN_INLINE void STORED(gemm_finish)(const int rows, const int panels, cons
     if (g->residual)
         ZN_UNROLL
         for (int v = 0; v < vectors; v++) {
-            const ptrdiff_t step = g->residual_pixel ? g->residual_pixel : g->out_pixel;
-            const ptrdiff_t at = g->residual_pixel ? panel * ZN_BLOCK + v * VL
-                                                   : g->block[panel + v * VL / ZN_BLOCK] + v * VL % ZN_BLOCK;
-            const VALUE *residual = (const VALUE *)g->residual + pixel * step + at;
+            const ptrdiff_t at = g->residual_block
+                ? g->residual_block[panel + v * VL / ZN_BLOCK] + v * VL % ZN_BLOCK
+                : panel * ZN_BLOCK + v * VL;
+            const VALUE *residual = (const VALUE *)g->residual + pixel * g->residual_pixel + at;
             ZN_UNROLL
             for (int r = 0; r < rows; r++)
-                sum[r][v] = v_add(sum[r][v], s_load(residual + r * step));
+                sum[r][v] = v_add(sum[r][v], s_load(residual + r * g->residual_pixel));
         }
     if (g->relu)
         ZN_UNROLL

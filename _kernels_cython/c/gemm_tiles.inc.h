@@ -163,13 +163,12 @@ static ZN_INLINE void tile_finish_as(const int panels, const int has_residual, c
                                      const tile_sums *done, int begin, int end, const float *sums)
 {
     const ptrdiff_t first = done->pixel + begin;
-    const ptrdiff_t residual_pixel = g->residual_pixel ? g->residual_pixel : g->out_pixel;
     const uint16_t *residual[2] = {NULL, NULL};
     if (has_residual)
         ZN_UNROLL
         for (int i = 0; i < panels; i++)
-            residual[i] = (const uint16_t *)g->residual + first * residual_pixel
-                        + (g->residual_pixel ? (done->panel + i) * ZN_BLOCK : g->block[done->panel + i]);
+            residual[i] = (const uint16_t *)g->residual + first * g->residual_pixel
+                        + (g->residual_block ? g->residual_block[done->panel + i] : (done->panel + i) * ZN_BLOCK);
     uint16_t *const out = (uint16_t *)g->out + first * g->out_pixel;
     uint16_t *to[2] = {out + g->block[done->panel], panels > 1 ? out + g->block[done->panel + 1] : NULL};
     vf bias[2 * ZN_BLOCK / VL];
@@ -191,7 +190,7 @@ static ZN_INLINE void tile_finish_as(const int panels, const int has_residual, c
             }
             to[i] += g->out_pixel;
             if (has_residual)
-                residual[i] += residual_pixel;
+                residual[i] += g->residual_pixel;
         }
         sums += 2 * ZN_BLOCK;
     }

@@ -123,7 +123,7 @@ static void multiply(const work *w, const zn_product *products, int count, const
             .b = p->weight, .bias = p->bias,
             /* of a step with residual and several products each has columns of its own */
             .residual = residual ? (const char *)residual + bytes(w, p->out) : NULL,
-            .residual_pixel = residual_pixel,
+            .residual_pixel = residual_pixel, .residual_block = p->residual_block,
             .out = (char *)to + (float_out ? floats(p->out) : bytes(w, p->out)),
             .float_out = float_out, .out_pixel = out_pixel, .block = p->block,
             .pixels = pixels, .columns = p->columns, .relu = relu,
@@ -200,7 +200,7 @@ static void step_gemm(const work *w, const zn_step *s)
                 p.segment = segment;
             }
             multiply(w, &p, 1, s->load ? loaded : row_of(w, &s->in, y), s->in.pixel, residual,
-                     s->residual_as_out ? 0 : s->residual.pixel, out, s->store > 0, s->out.pixel, s->width, s->relu);
+                     s->residual.pixel, out, s->store > 0, s->out.pixel, s->width, s->relu);
         }
         if (s->store)
             store_row(w, s, y, stored);

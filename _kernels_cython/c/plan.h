@@ -39,6 +39,7 @@ typedef struct zn_product {
     ptrdiff_t in, out;    /* added to the grids of the step */
     int segments, depth, columns;
     const ptrdiff_t *segment, *block;
+    const ptrdiff_t *residual_block; /* or NULL, see zn_gemm */
     const int *segment_row; /* each segment's row of the input, relative to the output's times stride */
     const void *weight;
     const float *bias;
@@ -98,7 +99,6 @@ typedef struct zn_step {
     zn_grid in, out;     /* in.pixel and out.pixel also hold for pictures' rows in scratch */
     int has_residual;
     zn_grid residual;    /* added before relu */
-    int residual_as_out; /* it lies as the output does, shuffled too */
     int add_rows;        /* rows per grid row to which `add` is added at the end, or 0 */
     int add_length;      /* values of such a row */
     ptrdiff_t add_at, add_row;

@@ -38,8 +38,8 @@
  *
  *   out[p * out_pixel + block[n / 16] + n % 16]
  *
- * and the residual is read at residual[p * residual_pixel + n], or with a residual_pixel of 0 from where the
- * output goes: residual[p * out_pixel + block[n / 16] + n % 16]. Sums run over s, then k, in
+ * and the residual is read at residual[p * residual_pixel + n], or likewise from
+ * residual[p * residual_pixel + residual_block[n / 16] + n % 16]. Sums run over s, then k, in
  * order, as fused multiply-adds where the level has them, starting from bias: every path gives
  * the same bits. With bf16 the two products of a pair of channels are added one after the other,
  * the odd channel first; products of bf16 are exact, so all levels below amx give the same bits, but
@@ -55,7 +55,8 @@ typedef struct zn_gemm {
                                    * along the depth, [columns / 16][segments * depth / 2][16][2] */
     const float *bias;            /* [columns] or NULL */
     const void *residual;         /* or NULL */
-    ptrdiff_t residual_pixel;     /* 0: addressed as out is */
+    ptrdiff_t residual_pixel;
+    const ptrdiff_t *residual_block; /* [columns / 16] offsets into residual, or NULL */
     void *out;
     int float_out;                /* out is float32 whatever the storage type, and its strides floats */
     ptrdiff_t out_pixel;

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .geometry import WINOGRAD_TILE
+from .packing import BLOCK
 
 __all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step", "chain", "place"]
 
@@ -56,10 +57,6 @@ class Activation:
     def at(self) -> int:
         """Offset of pixel (0, 0)."""
         return self.start + self.border * self.pitch
-
-    def like(self, other: Activation) -> bool:
-        """Whether each pixel is as far from (0, 0) in the other."""
-        return (self.row, self.pitch, self.held) == (other.row, other.pitch, other.held)
 
 
 @dataclass
@@ -157,6 +154,22 @@ class Step:
         if self.into is a:
             return begin * self.into_stride - self.reach, end * self.into_stride + self.reach
         return begin, end
+
+    @property
+    def adds_on_the_way(self) -> bool:
+        """Whether the products add what is to be added at the end, before they round.
+
+        That depends on layers alone, not on where something lies, so that bits do not either.
+        """
+        if self.add is None or self.kind != "gemm" or self.relu or self.out.channels % BLOCK:
+            return False
+        return bool(self.add.pitch == self.out.pitch == self.out.channels)
+
+    def skip_blocks(self, product: Product) -> list[int]:
+        """Where the blocks of a product are in what it adds, from its own place (`zn_gemm.residual_block`)."""
+        assert self.add is not None
+        places = [product.out + block for block in product.blocks]
+        return [at // self.out.row * self.add.row + at % self.out.row - product.out for at in places]
 
     products: Any = ()  # a function that gives a list of Product once rows are known, or a list
     expand: Any = ()
