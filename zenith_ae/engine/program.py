@@ -166,7 +166,7 @@ class Step:
         return bool(self.add.pitch == self.out.pitch == self.out.channels)
 
     def skip_blocks(self, product: Product) -> list[int]:
-        """Where the blocks of a product are in what it adds, from its own place (`zn_gemm.residual_block`)."""
+        """Where a product's blocks are in what it adds, from its own place (`zn_gemm.residual_block`)."""
         assert self.add is not None
         places = [product.out + block for block in product.blocks]
         return [at // self.out.row * self.add.row + at % self.out.row - product.out for at in places]
