@@ -194,11 +194,10 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     g.residual, g.residual_block, g.residual_pixel = NULL, NULL, residual_pixel
     if residual is not None:
         g.residual = values(residual, a, (residual.size,), "residual")
-        where = np.arange(0, g.columns, ZN_BLOCK, np.intp) if residual_block is None else residual_block
-        g.residual_block = <const ptrdiff_t *>address(where, np.intp, (panels,), "residual_block")
+        where = np.arange(0, g.columns, ZN_BLOCK) if residual_block is None else residual_block
+        if residual_block is not None:
+            g.residual_block = <const ptrdiff_t *>address(residual_block, np.intp, (panels,), "residual_block")
         require_inside(residual, 0, residual_pixel, pixels, where, ZN_BLOCK, "residual")
-        if residual_block is None:
-            g.residual_block = NULL
     g.float_out = out.dtype == np.float32
     g.out, g.out_pixel = values(out, out if g.float_out else a, (out.size,), "out", True), out_pixel
     g.block = <const ptrdiff_t *>address(block, np.intp, (panels,), "block")

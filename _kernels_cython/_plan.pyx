@@ -144,7 +144,8 @@ cdef class Plan:
         if step.residual is not None:
             s.has_residual = 1
             s.residual = grid_of(step.residual, 1)
-        if step.adds_on_the_way:
+        adding = step if step.adds_on_the_way else None
+        if adding is not None:
             s.has_residual = 1
             s.residual = grid_of(step.add, step.out_stride)
         elif step.add is not None:
@@ -155,8 +156,7 @@ cdef class Plan:
             s.border.at, s.border.row = b.at, b.row
             s.border.held, s.border.width, s.border.channels = b.held, b.width, b.pitch
         products = step.products() if callable(step.products) else step.products
-        s.product_count, s.products = len(products), self.products(
-            products, step if step.adds_on_the_way else None)
+        s.product_count, s.products = len(products), self.products(products, adding)
         s.expand_count, s.expand = len(step.expand), self.products(step.expand)
         if step.mix is not None:
             s.mix = self.mix(step.mix)

@@ -769,7 +769,7 @@ def test_thread_count_changes_no_bit_where_the_caller_flushes_denormals() -> Non
     pytest.importorskip("torch", reason="torch is not installed")
     code = """
 import numpy as np, torch
-from zenith_ae import engine, selftest
+from zenith_ae import engine
 from zenith_ae.models.spec import Linear, ModelConfig
 from zenith_ae.weights import Weights
 config = ModelConfig("faint", "autoencoder", {"encoder": (Linear(3, 4),)}, 4)
@@ -832,7 +832,7 @@ def test_a_small_file_cannot_ask_for_a_large_matrix() -> None:
 def test_a_forked_child_can_run() -> None:
     code = """
 import os, numpy as np, sys, threading
-from zenith_ae import engine, selftest
+from zenith_ae import engine
 from zenith_ae.metrics import psnr
 from zenith_ae.models import spec, zoo
 from zenith_ae.weights import Weights
@@ -924,7 +924,7 @@ def test_large_picture_stays_within_its_memory_bound() -> None:
     del resource
     code = """
 import resource, numpy as np
-from zenith_ae import engine, selftest
+from zenith_ae import engine
 from zenith_ae.metrics import psnr
 from zenith_ae.models import spec, zoo
 from zenith_ae.weights import Weights

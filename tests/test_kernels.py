@@ -784,22 +784,9 @@ def test_bf16_gemm_is_the_documented_chain_of_sums(
     before = out[0]
     given, where = scattered(rng, residual) if with_residual == "scattered" else (residual, None)
     run_gemm(
-        isa,
-        a,
-        start,
-        stride * depth,
-        segment,
-        w,
-        bias,
-        given,
-        block,
-        out_pixel,
-        out,
-        pixels,
-        relu,
-        tiles,
-        where,
-    )
+        isa, a, start, stride * depth, segment, w, bias, given, block, out_pixel, out, pixels, relu, tiles,
+        residual_block=where,
+    )  # fmt: skip
 
     x = widen(gemm_input(a, start, stride * depth, segment, depth, pixels))
     step = step_depth(len(segment), depth) if tiles or isa == "amx" else None

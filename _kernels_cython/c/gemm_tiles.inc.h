@@ -5,8 +5,8 @@
  * pairs. A step multiplies up to 2 x 2 tiles: two of 16 pixels by two panels of 16 columns. Tiles
  * of b are pieces of the packed panels as they lie in memory: pairs along the depth are the order
  * that the instruction wants. Tiles of a are read straight from the activations, rows a pixel
- * apart, where a step lies in one segment. Where it does not (the hidden channels of a Zenith block
- * lie in planes of 16, so two planes make a step), its pixels are first put together in a buffer,
+ * apart, where a step lies in one segment. Where it does not (where hidden channels of a Zenith block
+ * lie in planes of 16, two of them make a step), its pixels are first put together in a buffer,
  * once for all panels; there is no forwarding from vector stores to tile loads, so this is done for
  * a whole chunk of pixels well before it is read. If the depth does not end with a step, the last
  * one starts earlier in b, inside the panel, and what was multiplied before meets zeros in a.
@@ -196,6 +196,19 @@ static ZN_INLINE void tile_finish_as(const int panels, const int has_residual, c
     }
 }
 
+static ZN_INLINE void tile_finish_panels(const int panels, const zn_gemm *g, const tile_sums *done, int begin, int end,
+                                         const float *sums)
+{
+    if (g->residual && g->relu)
+        tile_finish_as(panels, 1, 1, g, done, begin, end, sums);
+    else if (g->residual)
+        tile_finish_as(panels, 1, 0, g, done, begin, end, sums);
+    else if (g->relu)
+        tile_finish_as(panels, 0, 1, g, done, begin, end, sums);
+    else
+        tile_finish_as(panels, 0, 0, g, done, begin, end, sums);
+}
+
 /* What is left to do with the sums of pixels [begin, end). */
 static void tile_finish(const zn_gemm *g, const tile_sums *done, int begin, int end, const float *sums)
 {
@@ -210,29 +223,11 @@ static void tile_finish(const zn_gemm *g, const tile_sums *done, int begin, int 
                         sum[0][v] = v_add(sum[0][v], v_load(g->bias + (done->panel + i) * ZN_BLOCK + v * VL));
                 STORED(gemm_finish)(1, 1, g, done->pixel + p, done->panel + i, sum);
             }
-        return;
-    }
-#define FINISH(PANELS, RESIDUAL, RELU) tile_finish_as(PANELS, RESIDUAL, RELU, g, done, begin, end, sums)
-    if (done->panels == 2) {
-        if (g->residual && g->relu)
-            FINISH(2, 1, 1);
-        else if (g->residual)
-            FINISH(2, 1, 0);
-        else if (g->relu)
-            FINISH(2, 0, 1);
-        else
-            FINISH(2, 0, 0);
+    } else if (done->panels == 2) {
+        tile_finish_panels(2, g, done, begin, end, sums);
     } else {
-        if (g->residual && g->relu)
-            FINISH(1, 1, 1);
-        else if (g->residual)
-            FINISH(1, 1, 0);
-        else if (g->relu)
-            FINISH(1, 0, 1);
-        else
-            FINISH(1, 0, 0);
+        tile_finish_panels(1, g, done, begin, end, sums);
     }
-#undef FINISH
 }
 
 /* The same for the next `share` pixels from `row` on, if there are any left; returns which come then. The usual
@@ -351,15 +346,14 @@ static void gemm_tiles(const zn_gemm *g)
 {
     _Alignas(64) uint16_t packed[TILE_SLOTS * SLOT_VALUES];
     _Alignas(64) float sums[TILE_PIXELS * 2 * ZN_BLOCK];
-    const tile_plan plan = tile_make_plan(g);
-    const ptrdiff_t chunk = TILE_PIXELS * (plan.steps < TILE_CHUNK ? TILE_CHUNK / plan.steps : 1);
-    tile_sums done = {0, 0, 0, 0};
-    tile_state tiles;
-
     if (g->segments * (g->depth / 2) < TILE_LEAST_WORDS) {
         STORED(gemm)(g);
         return;
     }
+    const tile_plan plan = tile_make_plan(g);
+    const ptrdiff_t chunk = TILE_PIXELS * (plan.steps < TILE_CHUNK ? TILE_CHUNK / plan.steps : 1);
+    tile_sums done = {0, 0, 0, 0};
+    tile_state tiles;
     for (ptrdiff_t begin = 0, end; begin < g->pixels; begin = end) {
         const ptrdiff_t left = g->pixels - begin;
         const int whole = left >= TILE_PIXELS;

@@ -7,7 +7,6 @@ including TAEF2's normalised pool stage); the Zenith layouts are this project's 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 from ..errors import ConfigError
 from .spec import (
@@ -261,12 +260,6 @@ def zenith_deblur(name: str, latent_channels: int = 0) -> ModelConfig:
     return replace(config, description="zenith-denoise with two thirds as many blocks, and transforms")
 
 
-@cache  # and not when this is imported, which every start of the program does
-def _experts() -> dict[Layers, Layers]:
-    """The experts that have other layers than their denoiser, by the denoiser's."""
-    return {zenith_denoise_large("").parts["denoiser"]: denoising_unet((64, 160, 320), (3, 6, 10))}
-
-
 def with_expert(config: ModelConfig, expert: Layers = ()) -> ModelConfig:
     """A denoiser's config with an expert for white noise, and what tells where to use it.
 
@@ -277,7 +270,9 @@ def with_expert(config: ModelConfig, expert: Layers = ()) -> ModelConfig:
     """
     sorter: Layers = (PixelUnshuffle(8), Linear(192, 48), Relu(), *zenith(48, 48, 2), Linear(48, 1))
     denoiser = config.parts["denoiser"]
-    white = expert or _experts().get(denoiser, denoiser)
+    white = expert or denoiser
+    if not expert and denoiser == zenith_denoise_large("").parts["denoiser"]:
+        white = denoising_unet((64, 160, 320), (3, 6, 10))
     return replace(config, parts={"denoiser": denoiser, "white": white, "sorter": sorter, **config.parts})
 
 
