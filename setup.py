@@ -39,6 +39,8 @@ ISA_FLAGS = {
     "avx2": ["-mavx2", "-mfma"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"],
 }
+ISA_FLAGS["avx2vnni"] = [*ISA_FLAGS["avx2"], "-mavxvnni"]
+ISA_FLAGS["avx512vnni"] = [*ISA_FLAGS["avx512"], "-mavx512vnni"]
 ISA_FLAGS["avx512bf16"] = [*ISA_FLAGS["avx512"], "-mavx512bf16"]
 ISA_FLAGS["amx"] = [*ISA_FLAGS["avx512bf16"], "-mamx-tile", "-mamx-bf16"]
 

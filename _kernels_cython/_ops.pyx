@@ -72,10 +72,16 @@ def fast_bf16(isa=None):
     return bool(zn_level_fast_bf16(level_names.index(current_isa(isa))))
 
 
+def fast_int16(isa=None):
+    """Whether a level has instructions for products of 16-bit integers (VNNI) and none for bf16."""
+    return bool(zn_level_fast_int16(level_names.index(current_isa(isa))))
+
+
 def cpu_features():
     """Names of instruction sets beyond the levels that this CPU has, whether they are used or not."""
     cdef int found = zn_cpu_features()
     bits = {
+        "avx_vnni": ZN_HAS_AVX_VNNI,
         "avx512_vnni": ZN_HAS_AVX512_VNNI,
         "avx512_bf16": ZN_HAS_AVX512_BF16,
         "amx_bf16": ZN_HAS_AMX_BF16,
@@ -173,23 +179,26 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     """Matrix product over segments, see ``zn_gemm`` in ``c/zenith.h``.
 
     a, residual and out are flat; segment, block and residual_block are ``np.intp`` offsets into a, out and
-    residual; b is packed by `zenith_ae.engine.packing.pack`. bias (16 * panels,), residual and residual_block
+    residual; b is packed by `zenith_ae.engine.packing.pack`, or by its `pack_int16` for products of integers,
+    whose weights are trusted not to let a sum overflow. bias (16 * panels,), residual and residual_block
     may be None. Where a is bf16, out may be bf16 or float32. ``tiles`` computes bf16 as the level amx does:
     emulated, slowly, at others.
     """
     cdef const zn_kernels *kernels = table(isa, a, tiles)
-    cdef bint pairs = a.dtype == np.uint16
+    cdef bint integers = b.dtype == np.int16, pairs = integers or a.dtype == np.uint16
     cdef ptrdiff_t start_bytes = a_start * kernels.value_bytes
     cdef zn_gemm g
     panels, segments = len(block), len(segment)
     require(pixels > 0 and depth > 0 and panels > 0, "need pixels, depth and columns")
     require(0 < segments <= ZN_MAX_SEGMENTS, f"need 1 to {ZN_MAX_SEGMENTS} segments")
-    require(not pairs or depth % 2 == 0, "bf16 needs an even depth")
+    require(not pairs or depth % 2 == 0, "bf16 and int16 need an even depth")
+    require(not integers or (a.dtype == np.float32 and segments * depth <= ZN_INT16_DEPTH),
+            f"products of int16 are of float32 and at most {ZN_INT16_DEPTH} deep")
     g.a = <const char *>values(a, a, (a.size,), "a") + start_bytes
     g.a_pixel, g.segments, g.depth, g.pixels, g.columns = a_pixel, segments, depth, pixels, panels * ZN_BLOCK
     g.segment = <const ptrdiff_t *>address(segment, np.intp, (segments,), "segment")
-    packed = (segments * depth // 2, ZN_BLOCK, 2) if pairs else (segments * depth, ZN_BLOCK)
-    g.b = values(b, a, (panels, *packed), "b")
+    packed = (segments * depth // 2 + integers, ZN_BLOCK, 2) if pairs else (segments * depth, ZN_BLOCK)
+    g.b = address(b, np.int16, (panels, *packed), "b") if integers else values(b, a, (panels, *packed), "b")
     g.bias = floats_or_none(bias, (panels * ZN_BLOCK,), "bias")
     g.residual, g.residual_block, g.residual_pixel = NULL, NULL, residual_pixel
     if residual is not None:
@@ -205,7 +214,10 @@ def gemm(a, ptrdiff_t a_start, ptrdiff_t a_pixel, segment, int depth, b, bias, r
     require_inside(a, a_start, a_pixel, pixels, segment, depth, "a")
     require_inside(out, 0, out_pixel, pixels, block, ZN_BLOCK, "out")
     with nogil:
-        kernels.gemm(&g)
+        if integers:
+            kernels.gemm_int16(&g)
+        else:
+            kernels.gemm(&g)
 
 
 def depthwise(above, row, below, weight, bias, add, out, bint relu=False, isa=None):

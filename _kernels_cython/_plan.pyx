@@ -121,9 +121,12 @@ cdef class Plan:
             if adding is not None:
                 out[i].residual_block = <const ptrdiff_t *>self.keep(adding.skip_blocks(p), np.intp)
             out[i].segment_row = <const int *>self.keep(p.rows or [0] * len(p.segments), np.intc)
-            out[i].weight = self.keep(p.weight, np.uint16 if self.plan.kernels.value_bytes == 2 else np.float32)
+            out[i].int16 = p.weight.dtype == np.int16
+            stored = np.uint16 if self.plan.kernels.value_bytes == 2 else np.float32
+            out[i].weight = self.keep(p.weight, np.int16 if out[i].int16 else stored)
             out[i].bias = <const float *>self.keep(p.bias, np.float32)
-            if p.weight.size != out[i].columns * out[i].segments * out[i].depth:
+            factors = p.weight[:, 0].size if out[i].int16 else 0
+            if p.weight.size - factors != out[i].columns * out[i].segments * out[i].depth:
                 raise ValueError("a product's weights do not fit its segments")
         return out
 

@@ -27,6 +27,7 @@ cdef extern from "plan.h" nogil:
         const int *segment_row
         const void *weight
         const float *bias
+        int int16
 
     ctypedef struct zn_mix:
         int planes, lane, tile, separable, eyes, band

@@ -3,12 +3,12 @@ from libc.stddef cimport ptrdiff_t
 
 
 cdef extern from "zenith.h" nogil:
-    enum: ZN_BLOCK, ZN_MAX_SEGMENTS, ZN_SPLIT_CHANNELS, ZN_PICTURE_VALUES
+    enum: ZN_BLOCK, ZN_MAX_SEGMENTS, ZN_SPLIT_CHANNELS, ZN_PICTURE_VALUES, ZN_INT16_DEPTH
     enum: ZN_WINOGRAD_IN, ZN_WINOGRAD_OUT
     enum: ZN_U8, ZN_U16, ZN_F32
     enum: ZN_LEVELS
     enum: ZN_FLOAT, ZN_BF16, ZN_BF16_TILES
-    enum: ZN_HAS_AVX512_VNNI, ZN_HAS_AVX512_BF16, ZN_HAS_AMX_BF16, ZN_HAS_AMX_INT8
+    enum: ZN_HAS_AVX512_VNNI, ZN_HAS_AVX512_BF16, ZN_HAS_AMX_BF16, ZN_HAS_AMX_INT8, ZN_HAS_AVX_VNNI
 
     ctypedef struct zn_gemm:
         const void *a
@@ -32,6 +32,7 @@ cdef extern from "zenith.h" nogil:
     ctypedef struct zn_kernels:
         int value_bytes
         void (*gemm)(const zn_gemm *g) noexcept nogil
+        void (*gemm_int16)(const zn_gemm *g) noexcept nogil
         void (*depthwise)(const void *above, const void *row, const void *below,
                           const float *weight, const float *bias, const void *add, void *out,
                           int width, int channels, int relu) noexcept nogil
@@ -72,6 +73,7 @@ cdef extern from "zenith.h" nogil:
     int zn_level_compiled(int level)
     int zn_level_available(int level)
     int zn_level_fast_bf16(int level)
+    int zn_level_fast_int16(int level)
     const zn_kernels *zn_kernels_for(int level, int storage)
     int zn_best_level()
     int zn_cpu_features()

@@ -41,7 +41,7 @@ class Size(click.ParamType):
 @click.option("--size", "sizes", type=Size(), multiple=True, default=("512",), show_default=True,
               help="Side, or width and height, of the pictures; may be repeated.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads. [default: all]")
-@click.option("--precision", type=click.Choice(["auto", "float32", "bf16"]), default="auto",
+@click.option("--precision", type=click.Choice(["auto", "float32", "bf16", "int16"]), default="auto",
               show_default=True, help="Of the computation, as in zenith_ae.load.")  # fmt: skip
 @click.option("--seconds", type=Number(0), default=10.0, show_default=True,
               help="Time for the measurement, all models together.")  # fmt: skip

@@ -62,7 +62,7 @@ def installation() -> dict[str, Any]:
     for package in ("numpy", "pillow", "safetensors", "click", "torch"):
         facts[package] = version(package)
     try:
-        from zenith_ae._kernels import available_isas, compiled_isas, cpu_features, current_isa, fast_bf16
+        from zenith_ae._kernels import available_isas, best_dtype, compiled_isas, cpu_features, current_isa
     except ImportError as error:
         why = f"none: {why_no_kernels(error)}"
         return facts | {"levels compiled": [], "levels available": [], "level used": why}
@@ -71,7 +71,7 @@ def installation() -> dict[str, Any]:
     facts["levels available"] = list(available_isas())
     try:
         facts["level used"] = current_isa() + (" (ZENITH_ISA)" if os.environ.get("ZENITH_ISA") else "")
-        facts["precision"] = "bf16" if fast_bf16() else "float32"
+        facts["precision"] = best_dtype()
     except ZenithError as error:
         facts["level used"] = f"none: {error}"
     return facts

@@ -77,10 +77,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             channels, pixels = weights.config.in_channels(part), x.shape[1] * x.shape[2]
             out = "uint8" if part == "decoder" else "float32"
             for isa in options.isa or available_isas():
-                for dtype in ("float32", "bf16"):
+                for dtype in ("float32", "bf16", "int16"):
                     try:
                         engine = create(weights, device="cpu", dtype=dtype, threads=threads, isa=isa)
-                    except ConfigError:  # no bf16 at this level
+                    except ConfigError:  # not at this level
                         continue
                     ceilings[isa, dtype] = 0.0
                     direct = (isa, dtype) == ("amx", "bf16")  # no Winograd

@@ -19,7 +19,7 @@ import zenith_ae
 from zenith_ae import files
 from zenith_ae import weights as weights_module
 from zenith_ae.__main__ import main
-from zenith_ae._kernels import fast_bf16
+from zenith_ae._kernels import best_dtype
 from zenith_ae.app.cli import run
 from zenith_ae.errors import OutputError
 from zenith_ae.latents import read_latents, write_latents
@@ -834,10 +834,10 @@ def test_doctor_passes_here_and_tells_levels_and_threads(capsys):
     assert report["levels available"][0] == "generic"
     assert "threads" in checks
     for level in report["levels available"]:
-        precisions = 2 if fast_bf16(level) else 1
-        assert sum(what.startswith(f"{level}: ") for what in checks) == 15 * precisions
-        assert any(what.startswith(f"{level}: ") and "in bf16" in what for what in checks) == fast_bf16(level)
-    assert report["precision"] == ("bf16" if fast_bf16() else "float32")
+        mine, best = [what for what in checks if what.startswith(f"{level}: ")], best_dtype(level)
+        assert len(mine) == 15 * (1 if best == "float32" else 2)
+        assert sum(f" in {best}" in what for what in mine) == (0 if best == "float32" else 15)
+    assert report["precision"] == best_dtype()
 
 
 def test_doctor_notices_a_wrong_result(capsys, monkeypatch):

@@ -165,6 +165,14 @@ def test_shot_noise_has_its_share_and_is_one_for_a_pixel_or_for_a_value() -> Non
     assert 0.25 < float(whole.float().mean()) < 0.75
 
 
+def test_few_wrong_pixels_are_as_usual_as_many() -> None:
+    mixture = replace(NONE, gaussian=0, salt_and_pepper=1)
+    degraded, target, _, _ = white_noise(photographs(400, 64), mixture, generator())
+    wrong = (degraded != target).float().mean((1, 2, 3))
+    low, high = mixture.shot_fraction
+    assert float(wrong.median()) == pytest.approx((low * high) ** 0.5, rel=0.25)
+
+
 def test_the_shares_of_an_experts_mixture_are_kept_and_others_refused() -> None:
     mixture = MIXTURES["white"]
     degraded, target, sigma, gaussian = white_noise(photographs(3000, 9), mixture, generator())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from zenith_ae import engine, selftest
-from zenith_ae._kernels import available_isas, fast_bf16
+from zenith_ae._kernels import available_isas, best_dtype, fast_bf16
 from zenith_ae.engine import geometry, limits, packing, program
 from zenith_ae.engine.compiler import compile_layers
 from zenith_ae.engine.native import NativeEngine
@@ -54,7 +54,7 @@ every_architecture = pytest.mark.parametrize(
     ("architecture", "dtype"),
     [
         *((a, dtype) for dtype in ("float32", "bf16") for a in ARCHITECTURES),
-        *((a, "tiles") for a in EMULATED),
+        *((a, dtype) for dtype in ("tiles", "int16") for a in EMULATED),
     ],
 )
 
@@ -137,6 +137,8 @@ def native_engine(
 def assert_close(result: np.ndarray, expected: np.ndarray, dtype: str) -> None:
     if dtype == "float32":
         assert relative_error(result, expected) < 1e-4
+    elif dtype == "int16":
+        assert mean_error(result, expected) < 5e-3
     else:
         assert mean_error(result, expected) < 0.025
         assert relative_error(result, expected) < 0.1
@@ -245,7 +247,7 @@ CUSTOM = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bf16", "tiles"])
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "int16", "tiles"])
 @pytest.mark.parametrize("name", CUSTOM)
 def test_any_layer_list_matches_torch(name: str, dtype: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
@@ -354,7 +356,7 @@ def test_tiles_change_no_bit(architecture: str, dtype: str) -> None:
             assert np.array_equal(whole, native.run(part, **arguments, tile=100)), part
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bf16", "tiles"])
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "int16", "tiles"])
 def test_tiles_change_no_bit_where_channels_fill_no_panel(dtype: str) -> None:
     """What is between two stages has no padding, so that a convolution reads the taps of a row as one."""
     (config,) = (config for config in selftest.test_models() if config.name == "vanilla")
@@ -364,7 +366,7 @@ def test_tiles_change_no_bit_where_channels_fill_no_panel(dtype: str) -> None:
     assert np.array_equal(whole, native.run("encoder", **arguments, tile=32))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bf16", "tiles"])
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "int16", "tiles"])
 @pytest.mark.parametrize("channels", [16, 24, 32])
 def test_a_skip_after_a_shuffle_is_added_alike_with_tiles_and_without(channels: int, dtype: str) -> None:
     """Convolutions want zeros around what is added, and around where it is added to, or do not."""
@@ -549,18 +551,17 @@ def test_tiles_cover_the_output_once_and_stay_inside(architecture: str, size: in
         assert position == wanted
 
 
-# --- bf16 -------------------------------------------------------------------------------------
+# --- bf16 and int16 ---------------------------------------------------------------------------
 
 
-def test_automatic_precision_is_bf16_where_the_level_is_made_for_it() -> None:
+def test_automatic_precision_is_what_the_level_is_made_for() -> None:
     weights = random_weights(zoo.build("zenith-taesd-nano"))
     for isa in available_isas():
-        expected = "bf16" if fast_bf16(isa) else "float32"
-        assert engine.create(weights, isa=isa).dtype == expected
+        assert engine.create(weights, isa=isa).dtype == best_dtype(isa)
         assert engine.create(weights, isa=isa, dtype="float32").dtype == "float32"
-        if not fast_bf16(isa):
-            with pytest.raises(ConfigError, match=f"level {isa} has no fast bf16"):
-                engine.create(weights, isa=isa, dtype="bf16")
+        for dtype in {"bf16", "int16"} - {best_dtype(isa)}:
+            with pytest.raises(ConfigError, match=f"level {isa} has no fast {dtype}"):
+                engine.create(weights, isa=isa, dtype=dtype)
     assert engine.create(weights, dtype="float32").dtype == "float32"
 
 
@@ -575,6 +576,44 @@ def test_devices_and_types_of_torch_are_taken_by_their_names() -> None:
     for wrong in ({"device": torch.device("meta")}, {"device": None}, {"dtype": torch.float64}):
         with pytest.raises(ConfigError, match="must be one of"):
             engine.create(weights, **wrong)
+
+
+@pytest.mark.parametrize("part", ["denoiser", "estimator"])
+def test_integers_give_the_same_bits_on_levels_that_fuse_and_are_near_to_float32(part: str) -> None:
+    weights = model("zenith-denoise")
+    arguments = inputs(weights.config, part, 45, 61)
+    exact = native_engine(weights).run(part, **arguments)
+    results = [
+        native_engine(weights, "int16", isa=isa).run(part, **arguments)
+        for isa in available_isas()
+        if isa != "generic"
+    ]
+    for result in results:
+        assert np.array_equal(result, results[0])
+        assert mean_error(result, exact) < 1e-3
+
+
+def test_integers_read_pictures_of_16_bits_and_move_pixels_as_they_are() -> None:
+    """What only a product of ones or the picture's own would round stays float32."""
+    layers = (
+        PixelUnshuffle(2),
+        Linear(12, 48),
+        PixelShuffle(2),
+        Upsample(),
+        PixelUnshuffle(4),
+        Linear(192, 3),
+    )
+    weights = random_weights(ModelConfig("moves", "autoencoder", {"encoder": layers}, 3))
+    spread, gather = np.zeros((48, 12), np.float32), np.zeros((3, 192), np.float32)
+    spread[:12], gather[range(3), range(3)] = np.eye(12), 1
+    tensors = {
+        "encoder.1.weight": spread, "encoder.1.bias": np.zeros(48, np.float32),
+        "encoder.5.weight": gather, "encoder.5.bias": np.zeros(3, np.float32),
+    }  # fmt: skip
+    x = inputs(weights.config, "encoder", 40, 48, "uint16")["x"]
+    moved = Weights(weights.config, tensors)
+    exact, result = (native_engine(moved, dtype).run("encoder", x) for dtype in ("float32", "int16"))
+    assert np.array_equal(result, exact) and exact.any()
 
 
 @pytest.mark.parametrize("architecture", ["taef2", "zenith-taesd-lite", "zenith-denoise"])

@@ -18,7 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zenith_ae import selftest
-from zenith_ae._kernels import _ops, available_isas, compiled_isas, cpu_features, current_isa, fast_bf16
+from zenith_ae._kernels import (
+    _ops,
+    available_isas,
+    best_dtype,
+    compiled_isas,
+    cpu_features,
+    current_isa,
+    fast_bf16,
+    fast_int16,
+)
 from zenith_ae.engine import packing
 from zenith_ae.errors import IsaError
 
@@ -56,7 +65,9 @@ def test_generic_level_is_always_there():
 
 def test_best_level_is_the_default(monkeypatch):
     monkeypatch.delenv("ZENITH_ISA", raising=False)
-    assert current_isa() == available_isas()[-1]
+    best = available_isas()[-1]
+    # What Intel's CPUs do with bf16 is slower than with int16, but for AMX.
+    assert current_isa() == best or (best == "avx512bf16" and current_isa() == "avx512vnni")
 
 
 @every_isa
@@ -89,6 +100,15 @@ def test_levels_with_fast_bf16_need_what_their_names_say():
         )
         with pytest.raises(IsaError, match=f"'amx' is not {reason}; available: generic"):
             current_isa("amx")
+
+
+def test_levels_with_fast_int16_need_what_their_names_say():
+    for isa, feature in (("avx2vnni", "avx_vnni"), ("avx512vnni", "avx512_vnni")):
+        assert (isa in available_isas()) <= (feature in cpu_features())
+    for isa in available_isas():
+        assert fast_int16(isa) == isa.endswith("vnni")
+        wanted = "bf16" if fast_bf16(isa) else "int16" if fast_int16(isa) else "float32"
+        assert best_dtype(isa) == wanted
 
 
 def test_import_succeeds_with_an_unknown_level_so_that_the_error_can_be_shown():
@@ -212,6 +232,122 @@ def test_gemm_cuts_long_rows_into_chunks_without_a_seam(isa):
     x = a.reshape(pixels, depth)
     exact = x.astype(np.float64) @ w[:, 0].T.astype(np.float64)
     assert_accurate(out.reshape(pixels, 32), exact, x @ w[:, 0].T, np.abs(x) @ np.abs(w[:, 0].T))
+
+
+@every_isa
+@given(
+    rng=seeds,
+    segments=st.integers(1, 9),
+    depth=st.integers(1, 40).map(lambda n: 2 * n),
+    panels=st.integers(1, 5),
+    pixels=st.integers(1, 45),
+    with_bias=st.booleans(),
+    with_residual=st.sampled_from(["", "in rows", "scattered"]),
+    relu=st.booleans(),
+)
+def test_gemm_of_integers_is_that_of_rounded_values(
+    isa, rng, segments, depth, panels, pixels, with_bias, with_residual, relu
+):
+    """The integers are exact, so that only factors, bias and residual round, each once."""
+    spread = np.exp(rng.normal(0, 8, (pixels, 1, 1))).astype(np.float32)  # each pixel has a scale of its own
+    a = (spread * normal(rng, pixels, segments, depth)).ravel()
+    segment = np.arange(segments, dtype=np.intp) * depth
+    w = normal(rng, 16 * panels, segments, depth)
+    bias = normal(rng, 16 * panels) if with_bias else None
+    residual = normal(rng, pixels, 16 * panels) if with_residual else None
+    given, where = scattered(rng, residual) if with_residual == "scattered" else (residual, None)
+    block, out_pixel = rng.permutation(panels) * 16 + 5, 16 * panels + 9
+    out = np.full(pixels * out_pixel, SENTINEL)
+    packed = packing.pack_int16(w)
+    _ops.gemm(
+        a, 0, segments * depth, segment, depth, packed, bias, None if given is None else given.ravel(),
+        0 if given is None else given.shape[1], out, out_pixel, block, pixels, relu, isa=isa,
+        residual_block=where,
+    )  # fmt: skip
+
+    x = a.reshape(pixels, -1).astype(np.float64)
+    exponent = np.frexp(np.abs(x).max(1))[1]
+    integers = np.rint(np.ldexp(x, 13 - exponent[:, None]))
+    factor = packed[:, 0].copy().view(np.float32).ravel().astype(np.float64)
+    weights = packed[:, 1:].swapaxes(1, 2).reshape(16 * panels, -1).astype(np.float64)
+    sums = np.ldexp(integers @ weights.T, exponent[:, None] - 13) * factor
+    exact = sums if bias is None else sums + bias
+    exact = act(exact if residual is None else exact + residual, relu)
+    written = out.reshape(pixels, out_pixel)
+    columns = (block[:, None] + np.arange(16)).ravel()
+    size = np.abs(sums) + 4 + (0 if bias is None else np.abs(bias))
+    assert (np.abs(written[:, columns] - exact) <= 4e-7 * size).all()
+    assert (np.delete(written, columns, axis=1) == SENTINEL).all()
+
+
+@every_isa
+def test_sums_of_integers_neither_overflow_nor_depend_on_position(isa):
+    rng = np.random.default_rng(3)
+    for depth in (2, 48, 70, 4096):
+        # Of one sign, as large as they get, and one weight much larger than all others.
+        w = np.concatenate([np.full((16, 1, depth), -1.0), np.abs(rng.standard_normal((16, 1, depth)))])
+        w = np.concatenate([w, np.eye(16, depth)[:, None] * 1e6 + 1]).astype(np.float32)
+        a = np.full((5, depth), np.float32(1) - np.float32(2**-24))
+        a[1:] *= np.array([[1], [-3], [2.0**-40], [2.0**100]], np.float32)
+        packed, block = packing.pack_int16(w), np.arange(0, 48, 16)
+
+        def product(rows, packed=packed, block=block, depth=depth):
+            out = np.empty(len(rows) * 48, np.float32)
+            zero = np.zeros(1, np.intp)
+            _ops.gemm(rows.ravel(), 0, depth, zero, depth, packed, None, None, 0, out, 48, block, len(rows),
+                      isa=isa)  # fmt: skip
+            return out.reshape(-1, 48)
+
+        whole = product(a)
+        exact = a.astype(np.float64) @ w[:, 0].T.astype(np.float64)
+        factor = packed[:, 0].copy().view(np.float32).ravel()  # no weight is off by more than half of it
+        allowed = np.abs(w[:, 0]).sum(1) * 2.0**-13 + depth / 2 * factor
+        assert (np.abs(whole - exact) <= allowed * np.abs(a).max(1, keepdims=True)).all()
+        for row in range(5):
+            assert (product(a[row : row + 1]) == whole[row]).all()
+
+
+@every_isa
+def test_a_pixel_of_nothing_gives_the_bias_and_one_that_is_not_finite_only_itself(isa):
+    rng = np.random.default_rng(4)
+    a, w, bias = normal(rng, 9, 24), normal(rng, 32, 1, 24), normal(rng, 32)
+    a[2], a[3], a[5, 7], a[6, 23], a[8, 0] = 0, np.float32(1e-42), np.inf, np.nan, -np.inf
+    out = np.empty(9 * 32, np.float32)
+    _ops.gemm(a.ravel(), 0, 24, np.zeros(1, np.intp), 24, packing.pack_int16(w), bias, None, 0, out, 32,
+              np.array([0, 16]), 9, isa=isa)  # fmt: skip
+    out = out.reshape(9, 32)
+    assert np.isnan(out[[5, 6, 8]]).all() and np.isfinite(np.delete(out, [5, 6, 8], 0)).all()
+    assert (out[2] == bias).all() and (out[3] == bias).all()
+
+
+def test_integers_of_a_matrix_keep_sums_in_32_bits_and_taps_together():
+    rng = np.random.default_rng(5)
+    for columns, taps, depth in ((5, 1, 2), (16, 9, 64), (40, 4, 96), (3, 1, 4096)):
+        w = normal(rng, columns, taps, depth) * np.exp(rng.normal(0, 5, (columns, 1, 1))).astype(np.float32)
+        w[0], w[1, 0, 1:] = 0, 0
+        packed = packing.pack_int16(w)
+        factor = packed[:, 0].copy().view(np.float32).ravel()[:columns]
+        integers = packed[:, 1:].swapaxes(1, 2).reshape(-1, taps, depth)[:columns].astype(np.int64)
+        assert 2**13 * np.abs(integers).sum((1, 2)).max() < 2**31 and np.abs(integers).max() < 2**15
+        assert np.abs(integers).sum((1, 2))[2:].min() > 2**15 - 3  # and use what room there is
+        assert (integers[w == 0] == 0).all()
+        back = integers * factor[:, None, None].astype(np.float64)
+        assert (np.abs(back - w) <= 1.001 * factor[:, None, None]).all()
+        whole = (w != 0).all(1)  # the error of a channel is that of one tap
+        assert (np.abs(back.sum(1) - w.sum(1, dtype=np.float64)) <= 0.501 * factor[:, None])[whole].all()
+
+
+def test_gemm_entry_point_refuses_integers_that_it_cannot_multiply():
+    packed, out = packing.pack_int16(np.ones((16, 1, 8), np.float32)), np.zeros(16, np.float32)
+    zero, deep = np.zeros(1, np.intp), packing.pack_int16(np.ones((16, 1, 4098), np.float32))
+    with pytest.raises(ValueError, match="of float32 and at most 4096 deep"):
+        _ops.gemm(np.zeros(4098, np.float32), 0, 0, zero, 4098, deep, None, None, 0, out, 16, zero, 1)
+    with pytest.raises(ValueError, match="of float32"):
+        _ops.gemm(np.zeros(8, np.uint16), 0, 0, zero, 8, packed, None, None, 0, out, 16, zero, 1)
+    with pytest.raises(ValueError, match="even depth"):
+        _ops.gemm(np.zeros(8, np.float32), 0, 0, zero, 7, packed, None, None, 0, out, 16, zero, 1)
+    with pytest.raises(ValueError, match="b must have shape"):
+        _ops.gemm(np.zeros(8, np.float32), 0, 0, zero, 6, packed, None, None, 0, out, 16, zero, 1)
 
 
 def test_gemm_entry_point_refuses_addresses_outside_its_arrays():
@@ -898,10 +1034,10 @@ def test_tiles_round_once_a_step_and_flush_what_is_small(isa, rng, span):
     assert (out == np.array(expected, np.float32)).all()
 
 
-@with_and_without_tiles
+@pytest.mark.parametrize(("dtype", "tiles"), [("bf16", False), ("bf16", True), ("int16", False)])
 @every_isa
-def test_stress_passes_and_notices_other_bits(isa, tiles, monkeypatch):
-    check = selftest.stress(isa, "bf16", tiles=tiles)
+def test_stress_passes_and_notices_other_bits(isa, dtype, tiles, monkeypatch):
+    check = selftest.stress(isa, dtype, tiles=tiles)
     assert check.ok, check
     gemm, calls = _ops.gemm, iter(range(10**9))
 
@@ -912,7 +1048,7 @@ def test_stress_passes_and_notices_other_bits(isa, tiles, monkeypatch):
             out[0] += 1
 
     monkeypatch.setattr(_ops, "gemm", unsteady)
-    check = selftest.stress(isa, "bf16", tiles=tiles)
+    check = selftest.stress(isa, dtype, tiles=tiles)
     assert not check.ok and check.detail == "results differ"
 
 

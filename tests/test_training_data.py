@@ -650,6 +650,17 @@ def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
     assert files.min() == 0
 
 
+def test_few_wrong_pixels_are_as_usual_as_many() -> None:
+    batch = np.full((400, 64, 64, 3), 128, np.uint8)
+    only = Mixture(**dict.fromkeys(Mixture.KINDS, 0.0) | {"salt_and_pepper": 1.0}, clean=0, grey=0)
+    degraded, clean, sigma, _ = only.sample(batch, rng())
+    wrong = (degraded != clean).mean(axis=(1, 2, 3))
+    low, high = only.shot_fraction
+    assert np.median(wrong) == pytest.approx(np.sqrt(low * high), rel=0.25)
+    assert wrong.max() <= 1.2 * high
+    np.testing.assert_allclose(sigma, local_rms(degraded - clean), atol=1e-6)
+
+
 def test_half_of_what_a_sorter_learns_of_white_noise_is_weak_and_some_of_it_is_uneven() -> None:
     batch = np.full((200, 32, 32, 3), (128, 120, 140), np.uint8)
     only = Mixture(**dict.fromkeys(Mixture.KINDS, 0.0) | {"gaussian": 1.0}, clean=0, clipped=0, grey=0)

@@ -105,8 +105,8 @@ def load(
     device : "auto" or "cpu" (the native engine), "torch" (torch on the CPU), "cuda", "cuda:1", "mps", or a
         ``torch.device``.
     dtype : "float32" computes exactly; "bf16" stores activations and matrices in half the memory and
-        needs a CPU with instructions for it (level avx512bf16 or amx); "auto" is bf16 where the level has it.
-        Or a ``torch.dtype`` of these.
+        needs a CPU with instructions for it (level avx512bf16 or amx); "int16" multiplies rounded integers,
+        close to exact (level avx2vnni or avx512vnni); "auto" is the fastest. Or a ``torch.dtype`` of these.
     threads : number of CPU threads, 256 at most; default ``ZENITH_NUM_THREADS`` or the usable cores.
 
     Returns

@@ -38,9 +38,10 @@
 
 #include "hadamard_backward.inc.h"
 
-#define TABLE(STORAGE, VALUE_BYTES, GEMM) { \
+#define TABLE(STORAGE, VALUE_BYTES, GEMM, GEMM_INT16) { \
     .value_bytes = VALUE_BYTES, \
     .gemm = GEMM, \
+    .gemm_int16 = GEMM_INT16, \
     .depthwise = depthwise_##STORAGE, \
     .wht_tiles = wht_tiles_##STORAGE, \
     .wht_tiles_separable = wht_tiles_separable_##STORAGE, \
@@ -60,7 +61,7 @@
 }
 
 static const zn_kernels level_kernels[ZN_STORAGES] = {
-    [ZN_FLOAT] = TABLE(float, sizeof(float), gemm_float),
-    [ZN_BF16] = TABLE(bf16, sizeof(uint16_t), GEMM_OF_BF16),
-    [ZN_BF16_TILES] = TABLE(bf16, sizeof(uint16_t), gemm_tiles),
+    [ZN_FLOAT] = TABLE(float, sizeof(float), gemm_float, gemm_int16),
+    [ZN_BF16] = TABLE(bf16, sizeof(uint16_t), GEMM_OF_BF16, NULL),
+    [ZN_BF16_TILES] = TABLE(bf16, sizeof(uint16_t), gemm_tiles, NULL),
 };

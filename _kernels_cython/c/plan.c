@@ -128,7 +128,7 @@ static void multiply(const work *w, const zn_product *products, int count, const
             .float_out = float_out, .out_pixel = out_pixel, .block = p->block,
             .pixels = pixels, .columns = p->columns, .relu = relu,
         };
-        w->k->gemm(&g);
+        (p->int16 ? w->k->gemm_int16 : w->k->gemm)(&g);
     }
 }
 
@@ -231,6 +231,7 @@ static void step_winograd(const work *w, const zn_step *s)
     const int from = w->from / ZN_WINOGRAD_OUT * across;
     const int to = (w->to + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT * across, unit = 14; /* as strips */
     const ptrdiff_t depth = p->depth, columns = p->columns, value_plane = p->segment[1];
+    const ptrdiff_t matrix = p->int16 ? floats((depth / 2 + 1) * columns) : bytes(w, depth * columns);
     const ptrdiff_t sum_plane = s->strip * columns + ZN_BLOCK;
     char *scratch = w->scratch;
     char *const values = carve(&scratch, bytes(w, p->segments * value_plane));
@@ -254,7 +255,7 @@ static void step_winograd(const work *w, const zn_step *s)
             zn_product one = *p;
             one.in = p->segment[i];
             one.segments = 1;
-            one.weight = (const char *)p->weight + bytes(w, i * depth * columns);
+            one.weight = (const char *)p->weight + i * matrix;
             one.bias = NULL;
             multiply(w, &one, 1, values, depth, NULL, 0, sums + i * sum_plane, 1, columns, tiles, 0);
         }

@@ -43,6 +43,7 @@ typedef struct zn_product {
     const int *segment_row; /* each segment's row of the input, relative to the output's times stride */
     const void *weight;
     const float *bias;
+    int int16;            /* whether it is computed with integers, and so how weight is packed */
 } zn_product;
 
 /* The middle of a Zenith block. Hidden channels are kept in planes of `lane`, a multiple of 16, so that each

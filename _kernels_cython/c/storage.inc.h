@@ -20,9 +20,14 @@
 #define s_multiply_add v_fma
 #endif
 
+#define GEMM_INT16 0
 #include "gemm.inc.h"
 #if STORE_BF16
 #include "gemm_tiles.inc.h"
+#else
+#define GEMM_INT16 1
+#include "gemm.inc.h"
+#include "gemm_int16.inc.h"
 #endif
 #include "depthwise.inc.h"
 #include "hadamard.inc.h"

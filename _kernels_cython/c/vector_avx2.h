@@ -59,6 +59,39 @@ static inline vf v_dot_bf16(vf a, vf b, vf c)
                  _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)), c);
 }
 
+static inline vf v_dot_int16(vf a, vf b, vf c)
+{
+#if defined(__AVXVNNI__)
+    /* GCC 12 does not keep sums in registers with the intrinsic. */
+    __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+#else
+    const __m256i products = _mm256_madd_epi16(_mm256_castps_si256(a), _mm256_castps_si256(b));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(c), products));
+#endif
+}
+static inline vf v_from_int32(vf a) { return _mm256_cvtepi32_ps(_mm256_castps_si256(a)); }
+static inline void v_to_int16(int16_t *p, vf a)
+{
+    const __m256i x = _mm256_cvtps_epi32(a);
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1)));
+}
+static inline vf v_max_magnitude(vf a, vf b)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(a), magnitude),
+                                                _mm256_and_si256(_mm256_castps_si256(b), magnitude)));
+}
+static inline uint32_t v_largest_bits(vf a)
+{
+    const __m256i x = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+    __m128i most = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4E));
+    most = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xB1));
+    return (uint32_t)_mm_cvtsi128_si32(most);
+}
+
 static inline void v_butterfly(vf *a, vf *b)
 {
     const vf sum = v_add(*a, *b);

@@ -70,6 +70,33 @@ static inline vf v_dot_bf16(vf a, vf b, vf c)
 }
 #endif
 
+static inline vf v_dot_int16(vf a, vf b, vf c)
+{
+#if defined(__AVX512VNNI__)
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b)); /* see vector_avx2.h */
+    return c;
+#else
+    const __m512i products = _mm512_madd_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(c), products));
+#endif
+}
+static inline vf v_from_int32(vf a) { return _mm512_cvtepi32_ps(_mm512_castps_si512(a)); }
+static inline void v_to_int16(int16_t *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a)));
+}
+static inline vf v_max_magnitude(vf a, vf b)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                                                _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
+}
+static inline uint32_t v_largest_bits(vf a)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    return (uint32_t)_mm512_reduce_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude));
+}
+
 static inline void v_butterfly(vf *a, vf *b)
 {
     const vf sum = v_add(*a, *b);

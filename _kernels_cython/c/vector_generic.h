@@ -63,7 +63,7 @@ static inline vf v_load(const float *p)
 }
 static inline void v_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
 
-/* All lanes the 32 bits at p: a float, or two bf16 for v_dot_bf16. */
+/* All lanes the 32 bits at p: a float, or two bf16 or int16 for v_dot_bf16 and v_dot_int16. */
 static inline vf v_set1_word(const void *p)
 {
     float word;
@@ -115,6 +115,61 @@ static inline vf v_dot_bf16(vf a, vf b, vf c)
     memcpy(&a0, x[0], sizeof a0);
     memcpy(&b0, y[0], sizeof b0);
     return v_fma(a0, b0, v_fma(a1, b1, c));
+}
+
+/* Products of 16-bit integers, see gemm_int16.inc.h; lanes of c and of the result are sums of 32 bits:
+ * c + a0 b0 + a1 b1 of the pairs (a0, a1) and (b0, b1) in each lane of a and b. Those sums as floats; VL
+ * floats of a magnitude below 2^15 rounded to nearest, ties to even. */
+static inline vf v_dot_int16(vf a, vf b, vf c)
+{
+    int16_t x[2 * VL], y[2 * VL];
+    uint32_t sum[VL];
+    memcpy(x, &a, sizeof a);
+    memcpy(y, &b, sizeof b);
+    memcpy(sum, &c, sizeof c);
+    for (int i = 0; i < VL; i++)
+        sum[i] += (uint32_t)(x[2 * i] * y[2 * i]) + (uint32_t)(x[2 * i + 1] * y[2 * i + 1]);
+    memcpy(&c, sum, sizeof c);
+    return c;
+}
+static inline vf v_from_int32(vf a)
+{
+    int32_t x[VL];
+    float y[VL];
+    memcpy(x, &a, sizeof a);
+    for (int i = 0; i < VL; i++)
+        y[i] = (float)x[i];
+    return v_load(y);
+}
+static inline void v_to_int16(int16_t *p, vf a)
+{
+    const vf magic = v_set1(12582912.0f); /* 1.5 * 2^23: the sum has no bits left for a fraction */
+    float x[VL];
+    v_store(x, v_sub(v_add(a, magic), magic));
+    for (int i = 0; i < VL; i++)
+        p[i] = (int16_t)x[i];
+}
+/* The larger magnitude in each lane, NaN being the largest; and the bits of the largest magnitude. */
+static inline vf v_max_magnitude(vf a, vf b)
+{
+    uint32_t x[VL], y[VL];
+    memcpy(x, &a, sizeof a);
+    memcpy(y, &b, sizeof b);
+    for (int i = 0; i < VL; i++) {
+        x[i] &= 0x7fffffff;
+        y[i] &= 0x7fffffff;
+        x[i] = x[i] > y[i] ? x[i] : y[i];
+    }
+    memcpy(&a, x, sizeof a);
+    return a;
+}
+static inline uint32_t v_largest_bits(vf a)
+{
+    uint32_t x[VL], most = 0;
+    memcpy(x, &a, sizeof a);
+    for (int i = 0; i < VL; i++)
+        most = (x[i] & 0x7fffffff) > most ? x[i] & 0x7fffffff : most;
+    return most;
 }
 
 /* a + b and a - b in place of a and b. Wider levels subtract by a fused multiply-add, which gives

@@ -54,6 +54,25 @@ static inline vf v_dot_bf16(vf a, vf b, vf c)
     return v_fma(vreinterpretq_f32_u32(vshlq_n_u32(x, 16)), vreinterpretq_f32_u32(vshlq_n_u32(y, 16)), c);
 }
 
+static inline vf v_dot_int16(vf a, vf b, vf c)
+{
+    const int16x8_t x = vreinterpretq_s16_f32(a), y = vreinterpretq_s16_f32(b);
+    const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y)), high = vmull_high_s16(x, y);
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(c), vpaddq_s32(low, high)));
+}
+static inline vf v_from_int32(vf a) { return vcvtq_f32_s32(vreinterpretq_s32_f32(a)); }
+static inline void v_to_int16(int16_t *p, vf a) { vst1_s16(p, vqmovn_s32(vcvtnq_s32_f32(a))); }
+static inline vf v_max_magnitude(vf a, vf b)
+{
+    const uint32x4_t magnitude = vdupq_n_u32(0x7fffffff);
+    return vreinterpretq_f32_u32(vmaxq_u32(vandq_u32(vreinterpretq_u32_f32(a), magnitude),
+                                           vandq_u32(vreinterpretq_u32_f32(b), magnitude)));
+}
+static inline uint32_t v_largest_bits(vf a)
+{
+    return vmaxvq_u32(vandq_u32(vreinterpretq_u32_f32(a), vdupq_n_u32(0x7fffffff)));
+}
+
 static inline void v_butterfly(vf *a, vf *b)
 {
     const vf sum = v_add(*a, *b);

@@ -22,6 +22,7 @@
 #define ZN_BLOCK 16      /* channel padding; also the width of a packed weight panel */
 #define ZN_MAX_SEGMENTS 64 /* a pixel (un)shuffle by 8 has 64 */
 #define ZN_SPLIT_CHANNELS 64
+#define ZN_INT16_DEPTH 4096 /* values of a sum */
 #define ZN_PICTURE_VALUES 2048 /* r * channels of a picture's row at most, see load_picture */
 #define ZN_WINOGRAD_IN 6   /* side of an input tile, of which there are 36 products */
 #define ZN_WINOGRAD_OUT 4  /* side of an output tile */
@@ -78,6 +79,13 @@ typedef struct zn_kernels {
     int value_bytes; /* of a stored value */
 
     void (*gemm)(const zn_gemm *g);
+
+    /* The same on float32 activations, but computed with 16-bit integers; NULL for bf16. b is packed
+     * [columns / 16][1 + segments * depth / 2][16] words, of a panel first the factors (float) of its
+     * columns, then pairs of int16 along the depth, which is even; segments * depth <= ZN_INT16_DEPTH. The
+     * values of a pixel are rounded to nearest integers of at most 2^13 times a power of two of its own;
+     * 2^13 times the sum of a column's magnitudes must be below 2^31. */
+    void (*gemm_int16)(const zn_gemm *g);
 
     /* Depthwise 3x3 on one row. above, row and below point at channel 0 of pixel 0 of three
      * consecutive rows (NULL outside the picture); columns outside [0, width) count as zero.
@@ -170,16 +178,22 @@ typedef struct zn_kernels {
 } zn_kernels;
 
 /* dispatch.c */
-enum { ZN_GENERIC, ZN_NEON, ZN_AVX2, ZN_AVX512, ZN_AVX512BF16, ZN_AMX, ZN_LEVELS }; /* slowest first */
+enum {
+    ZN_GENERIC, ZN_NEON, ZN_AVX2, ZN_AVX2VNNI, ZN_AVX512, ZN_AVX512VNNI, ZN_AVX512BF16, ZN_AMX, /* slowest first */
+    ZN_LEVELS
+};
 const char *zn_level_name(int level);
 int zn_level_compiled(int level);
 int zn_level_available(int level); /* compiled in and the CPU and OS have it */
 int zn_level_fast_bf16(int level); /* bf16 by instructions of the level; elsewhere it is emulated */
-int zn_best_level(void);
+int zn_level_fast_int16(int level); /* products of int16 likewise; not asked where bf16 is fast */
+int zn_best_level(void); /* the fastest one for this CPU */
 const zn_kernels *zn_kernels_for(int level, int storage); /* NULL where not available */
 
 /* What else the CPU has that matters here, used or not. */
-enum { ZN_HAS_AVX512_VNNI = 1, ZN_HAS_AVX512_BF16 = 2, ZN_HAS_AMX_BF16 = 4, ZN_HAS_AMX_INT8 = 8 };
+enum {
+    ZN_HAS_AVX512_VNNI = 1, ZN_HAS_AVX512_BF16 = 2, ZN_HAS_AMX_BF16 = 4, ZN_HAS_AMX_INT8 = 8, ZN_HAS_AVX_VNNI = 16
+};
 int zn_cpu_features(void);
 
 #endif

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["DEVICES", "DTYPES", "Engine", "create"]
 
 DEVICES = ("auto", "cpu", "torch", "cuda", "cuda:N", "mps")
-DTYPES = ("auto", "float32", "bf16")
+DTYPES = ("auto", "float32", "bf16", "int16")
 
 
 def create(
@@ -32,9 +32,10 @@ def create(
     weights : the model.
     device : "auto" and "cpu" are the native engine, "torch" runs the torch modules on the CPU, "cuda",
         "cuda:N" and "mps" on a GPU. A ``torch.device`` is taken by its name.
-    dtype : how activations are stored and matrices multiplied: "float32", "bf16" (native engine, on a
-        level with instructions for it; sums and outputs stay float32), or "auto": bf16 where the level
-        has it, else float32. A ``torch.dtype`` is taken by its name, and "bfloat16" is bf16.
+    dtype : how activations are stored and matrices multiplied: "float32"; of the native engine, on a level
+        with instructions for it, "bf16" (sums and outputs stay float32) or "int16" (activations are float32
+        and products of integers, ten times as exact as bf16); or "auto", the fastest of them. A
+        ``torch.dtype`` is taken by its name, and "bfloat16" is bf16.
     threads : threads of the native engine at most; default is ZENITH_NUM_THREADS, else the CPUs
         that this process may use.
     isa : level of the native kernels, default the best one (or ZENITH_ISA).
@@ -58,8 +59,8 @@ def create(
     if on_torch:
         if threads is not None or isa is not None:
             raise ConfigError(f"threads and isa belong to device 'cpu', not {device!r}")
-        if dtype == "bf16":
-            raise ConfigError(f"dtype bf16 belongs to device 'cpu', not {device!r}")
+        if dtype in ("bf16", "int16"):
+            raise ConfigError(f"dtype {dtype} belongs to device 'cpu', not {device!r}")
         from .torch_engine import TorchEngine
 
         return TorchEngine(weights, "cpu" if device == "torch" else device)

@@ -49,7 +49,8 @@ class Engine(abc.ABC):
     weights : the model.
     device : where it runs, for people to read.
     isa : level of the native kernels, or the name of the backend.
-    dtype : how activations are stored inside, "float32" or "bf16"; inputs and outputs are what `run` says.
+    dtype : "float32" or "bf16", how activations are stored inside, or "int16" where they are float32 and
+        products of integers; inputs and outputs are what `run` says.
     threads : threads that a run uses at most.
     budget : working memory in bytes above which ``tile="auto"`` cuts a picture into tiles
         (`zenith_ae.engine.limits.memory_budget`).

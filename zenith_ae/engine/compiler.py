@@ -110,6 +110,7 @@ class _Lowering:
         self.check_picture(index, self.channels * r)
         self.height, self.width, self.channels = self.height // r, self.width // r, self.channels * r * r
         self.x = self.activation(self.height, self.width, self.channels, dense)
+        self.x.picture = True
         size = self.height, self.width
         step = Step("load", self.label(index, "load"), *size, out=self.x, load=r, clamp=self.clamp)
         if dense:

@@ -19,7 +19,7 @@ from .limits import default_threads
 from .packing import Packer
 
 try:
-    from .._kernels import current_isa, fast_bf16
+    from .._kernels import best_dtype, current_isa
     from .._kernels._plan import MAX_THREADS, Plan
     from .compiler import compile_layers
 except ImportError as error:
@@ -61,8 +61,8 @@ class NativeEngine(Engine):
         dtype: str = "auto",
         emulate: bool | Literal["tiles"] = False,
     ) -> None:
-        """``emulate`` allows bf16 on levels without instructions for it: slow, for tests. With "tiles" its
-        products are those of level amx, which emulates its tiles everywhere else.
+        """``emulate`` allows bf16 and int16 on levels without instructions for them: slow, for tests. With
+        "tiles" the products of bf16 are those of level amx, which emulates its tiles everywhere else.
         """
         super().__init__(weights)
         if threads is not None and (
@@ -71,19 +71,23 @@ class NativeEngine(Engine):
             raise ConfigError(f"threads must be a positive whole number, got {threads!r}")
         self.isa = current_isa(isa)
         self.threads = min(default_threads() if threads is None else threads, MAX_THREADS)
-        if dtype not in ("auto", "float32", "bf16"):
-            raise ConfigError(f"dtype must be auto, float32 or bf16, got {dtype!r}")
-        fast = fast_bf16(self.isa)
-        if dtype == "bf16" and not (fast or emulate):
+        if dtype not in ("auto", "float32", "bf16", "int16"):
+            raise ConfigError(f"dtype must be auto, float32, bf16 or int16, got {dtype!r}")
+        best = best_dtype(self.isa)
+        if dtype not in ("auto", "float32", best) and not emulate:
+            levels = "avx512bf16 or amx" if dtype == "bf16" else "avx2vnni or avx512vnni"
             raise ConfigError(
-                f"the level {self.isa} has no fast bf16 (it needs avx512bf16); take 'auto' or 'float32'"
+                f"the level {self.isa} has no fast {dtype} (it needs {levels}); take 'auto' or 'float32'"
             )
-        bf16 = dtype == "bf16" or (dtype == "auto" and fast)
-        self.dtype = "bf16" if bf16 else "float32"
+        self.dtype = best if dtype == "auto" else dtype
+        bf16 = self.dtype == "bf16"
         self._tiles = emulate == "tiles"
         # Matrix tiles are so fast that Winograd's transforms would take longer than what they save.
         winograd = not (bf16 and (self._tiles or self.isa == "amx"))
-        self._packers = {part: Packer(weights.part(part), bf16, winograd) for part in weights.config.parts}
+        self._packers = {
+            part: Packer(weights.part(part), bf16, self.dtype == "int16", winograd)
+            for part in weights.config.parts
+        }
         self._plans: OrderedDict[tuple[str, int, int, int], Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._free: list[NDArray[np.uint8]] = []

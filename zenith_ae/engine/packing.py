@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "BLOCK", "Packer", "by_pixel", "dense", "from_bf16", "pack", "pad16", "phase", "phases",
+    "BLOCK", "Packer", "by_pixel", "dense", "from_bf16", "pack", "pack_int16", "pad16", "phase", "phases",
     "planes", "round_over_taps", "shuffled", "to_bf16", "vector", "winograd",
 ]  # fmt: skip
 
 BLOCK = 16
+INT16_DEPTH = 4096  # ZN_INT16_DEPTH of zenith.h
 
 Array = NDArray[np.float32]
 
@@ -35,12 +36,16 @@ class Packer:
     tensors : the weights of a network.
     bf16 : whether activations and matrices are bf16, else float32. Biases, gates and depthwise
         weights are float32 in both cases.
+    int16 : whether matrices of float32 activations are 16-bit integers where that is faster.
     winograd : whether convolutions that `geometry.winograd` names are computed so.
     """
 
-    def __init__(self, tensors: dict[str, Array], bf16: bool = False, winograd: bool = True) -> None:
+    def __init__(
+        self, tensors: dict[str, Array], bf16: bool = False, int16: bool = False, winograd: bool = True
+    ) -> None:
         self.tensors = tensors
         self.bf16 = bf16
+        self.int16 = int16
         self.winograd = winograd
         self._packed: dict[Hashable, Any] = {}
 
@@ -49,13 +54,26 @@ class Packer:
         """Bytes of a value of an activation."""
         return 2 if self.bf16 else 4
 
-    def whole(self, depth: int) -> int:
-        """A depth that products can take: bf16 comes in pairs."""
-        return depth + depth % 2 if self.bf16 else depth
+    @property
+    def in_pairs(self) -> bool:
+        """Whether products take two channels at a time, so that depths must be even."""
+        return self.bf16 or self.int16
 
-    def pack(self, matrix: Array) -> NDArray[Any]:
-        """(columns, taps, depth) as `pack` orders it, in the precision of the matrices."""
-        return pack(to_bf16(matrix) if self.bf16 else matrix)
+    def whole(self, depth: int) -> int:
+        """A depth that products can take."""
+        return depth + depth % 2 if self.in_pairs else depth
+
+    def pack(self, matrix: Array, exact: bool = False) -> NDArray[Any]:
+        """(columns, taps, depth) as `pack` orders it, in the precision of the matrices.
+
+        Not as integers where few columns would share the rounding of what they read, or where a product
+        is to be ``exact`` to float32.
+        """
+        if self.bf16:
+            return pack(to_bf16(matrix))
+        if self.int16 and not exact and len(matrix) > BLOCK and matrix[0].size <= INT16_DEPTH:
+            return pack_int16(matrix)
+        return pack(matrix)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._packed:
@@ -92,6 +110,35 @@ def pack(matrix: NDArray[Any]) -> NDArray[Any]:
     out = aligned((len(panels), rows // width, BLOCK)).view(dtype).reshape(panels.shape)
     out[...] = panels
     return out if width == 2 else out[..., 0]
+
+
+def pack_int16(matrix: Array) -> NDArray[np.int16]:
+    """Matrices of integers for `_ops.gemm`: (columns, taps, depth) -> (panels, 1 + taps * depth / 2, 16, 2).
+
+    Row 0 of a panel holds, as float32, the factor of each column's integers, which are as large as sums of
+    32 bits allow for inputs of at most 2^13. The error of each tap is added to the next one's weight, see
+    `round_over_taps`.
+    """
+    columns, taps, depth = matrix.shape
+    magnitude = np.abs(matrix.reshape(columns, -1)).astype(np.float64)
+    room = 2**18 - 1 - taps * depth  # a rounded weight is larger by less than one
+    least = np.maximum(magnitude.sum(1) / room, magnitude.max(1) / (2**15 - 2))
+    factor = np.where(least > 0, least, 1).astype(np.float32)
+    wanted = matrix / factor[:, None, None].astype(np.float64)
+    integers, error = np.zeros(matrix.shape, np.int16), np.zeros((columns, depth))
+    for tap in range(taps):
+        used = matrix[:, tap] != 0
+        rounded = np.rint(wanted[:, tap] + error)
+        integers[:, tap] = np.where(used, rounded, 0)
+        error = np.where(used, wanted[:, tap] + error - rounded, error)
+    flat = np.zeros((pad16(columns), taps * depth), np.int16)
+    flat[:columns] = integers.reshape(columns, -1)
+    panels = pad16(columns) // BLOCK
+    out = aligned((panels, 1 + taps * depth // 2, BLOCK))
+    out[:, 0] = vector(factor, pad16(columns)).reshape(panels, BLOCK)
+    packed = out.view(np.int16).reshape(*out.shape, 2)
+    packed[:, 1:] = flat.reshape(panels, BLOCK, -1, 2).swapaxes(1, 2)
+    return packed
 
 
 def to_bf16(values: Array) -> NDArray[np.uint16]:

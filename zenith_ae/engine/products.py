@@ -110,8 +110,9 @@ class Products:
         # The row of a picture is one tap. A depth that has to be even also reads a zero channel.
         taken, depth = (1, matrix[0].size) if step.into is None else matrix.shape[1:]
         split = step.split or (step.into is not None and step.into.split)
+        of_picture = step.into is None or step.into.picture
         whole = 2 * depth if split else self.packer.whole(depth)
-        key = (*key, shuffle, step.out is None, step.into is None, split)
+        key = (*key, shuffle, step.out is None, step.into is None, of_picture, split)
 
         def make() -> tuple[NDArray[Any], Array | None]:
             weights = packing.round_over_taps(matrix) if self.packer.bf16 else matrix
@@ -121,7 +122,7 @@ class Products:
                 ordered = np.concatenate([ordered, ordered], 2)
             elif whole > depth:
                 ordered = np.pad(ordered, ((0, 0), (0, 0), (0, whole - depth)))
-            packed = self.packer.pack(ordered)
+            packed = self.packer.pack(ordered, exact=of_picture or i < 0)  # below 0 it only moves pixels
             if bias is None:
                 return packed, None
             return packed, packing.vector(columns(step, bias, shuffle), len(packed) * BLOCK)
@@ -139,8 +140,8 @@ class Products:
         bias = self.tensor(i, "bias") if layer.bias else None
         wide, deep = layer.cout // layer.groups, layer.cin // layer.groups
         grouped = layer.groups > 1 and r == 1 and shuffle == 1 and wide % BLOCK == 0 and step.store == 0
-        # In bf16 an odd group would read the next one's channels, and pictures may be sums of two.
-        grouped = grouped and not (self.packer.bf16 and (deep % 2 or step.into is None))
+        # In pairs an odd group would read the next one's channels, and pictures of bf16 may be sums of two.
+        grouped = grouped and not (self.packer.in_pairs and (deep % 2 or step.into is None))
         if not grouped:
             if layer.groups > 1 and layer.cout * layer.cin > MAX_IDENTITY**2:
                 raise ConfigError(

@@ -39,6 +39,7 @@ class Activation:
     last: int = -1
     start: int = 0
     split: bool = False  # pixels are sums of two bf16, the first and the second half of ``pitch``
+    picture: bool = False  # as it was loaded
 
     @property
     def row(self) -> int:

@@ -506,7 +506,7 @@ class Mixture:
     enlarged: Range = (1.2, 3.0)  # by this factor, log-uniform
     photon_gain: Range = (5e-4, 3e-2)  # log-uniform
     read_noise: Range = (5e-4, 1.5e-2)  # log-uniform
-    shot_fraction: Range = (0.005, 0.1)
+    shot_fraction: Range = (5e-4, 0.1)  # log-uniform: a few hot pixels are more usual than one in ten
     blur_radius: Range = (0.4, 1.6)  # of Gaussian blur; a disc's radius is 1.4 times as large
     blur_noise: Range = (0.0, 10 / 255)
     noiseless: float = 0.5  # share of the blurred pictures with no more noise than rounding makes
@@ -656,7 +656,7 @@ class Mixture:
         return poisson_gaussian(clean, rng, gain, read, _balance(rng))
 
     def _salt_and_pepper(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
-        return salt_and_pepper(clean, rng, rng.uniform(*self.shot_fraction), rng.random() < 0.5)
+        return salt_and_pepper(clean, rng, _log_uniform(rng, self.shot_fraction), rng.random() < 0.5)
 
     def _blur(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         shape = str(rng.choice(("box", "gaussian", "disc")))
@@ -682,10 +682,12 @@ MIXTURES = {
         gaussian=0.87, stored=0, camera=0, poisson_gaussian=0.1, salt_and_pepper=0.03, clipped=0.3,
         uneven=0.1, photon_gain=(5e-4, 1e-2),
     ),
-    "other": Mixture(gaussian=0.12, stored=0.26, camera=0.5, poisson_gaussian=0.05, salt_and_pepper=0.07),
+    "other": Mixture(
+        gaussian=0.12, stored=0.25, camera=0.48, poisson_gaussian=0.05, salt_and_pepper=0.1, unreduced=0.2,
+    ),
     "cleaned": Mixture(
-        gaussian=0, stored=0.25, camera=0.65, poisson_gaussian=0.05, salt_and_pepper=0.05,
-        camera_strength=(1 / 255, 30 / 255),
+        gaussian=0, stored=0.24, camera=0.63, poisson_gaussian=0.05, salt_and_pepper=0.08,
+        camera_strength=(1 / 255, 30 / 255), unreduced=0.2,
     ),
     "sorter": Mixture(
         gaussian=0.4, stored=0.12, camera=0.36, poisson_gaussian=0.04, salt_and_pepper=0.08, grey=0.2,

@@ -183,7 +183,7 @@ def white_noise(
 
     draw = uniform(shape=clean.shape[1:])
     draw = torch.where((uniform() < 0.5) & ~grey, draw, draw[:, :1])
-    fraction = uniform(*mixture.shot_fraction)
+    fraction = log_uniform(mixture.shot_fraction)
     shot = torch.where(draw < fraction, (draw >= fraction / 2).float(), clean)
 
     kind = uniform() * mixture.whole
