@@ -113,6 +113,7 @@ cdef void *address(array, dtype, shape, str what, bint writable=False) except? N
     if array.shape != shape:
         raise ValueError(f"{what} must have shape {shape}, not {array.shape}")
     require(array.flags.c_contiguous, f"{what} must be C-contiguous")
+    require(array.flags.aligned, f"{what} must be aligned")
     require(array.flags.writeable or not writable, f"{what} is read-only")
     return <void *><size_t>array.ctypes.data
 
@@ -148,7 +149,7 @@ cdef void *rows_of(array, dtype, shape, str what, ptrdiff_t *stride, bint writab
     if array.shape != shape:
         raise ValueError(f"{what} must have shape {shape}, not {array.shape}")
     require(array.size == 0 or array[0].flags.c_contiguous, f"the rows of {what} must be contiguous")
-    require(array.strides[0] % array.itemsize == 0, f"the rows of {what} must be aligned")
+    require(array.flags.aligned and array.strides[0] % array.itemsize == 0, f"the rows of {what} must be aligned")
     require(array.flags.writeable or not writable, f"{what} is read-only")
     stride[0] = array.strides[0] // array.itemsize
     return <void *><size_t>array.ctypes.data
@@ -444,6 +445,7 @@ cdef int picture_format(array) except -1:
     if not isinstance(array, np.ndarray) or array.dtype.name not in formats or not array.dtype.isnative:
         raise TypeError("a picture must be a numpy array of uint8, uint16 or float32")
     require(array.size > 0 and array.flags.c_contiguous, "a picture must be contiguous and not empty")
+    require(array.flags.aligned, "a picture must be aligned")
     return formats[array.dtype.name]
 
 

@@ -62,9 +62,11 @@ cdef extern from "plan.h" nogil:
         zn_grid out
         int has_residual
         zn_grid residual
-        int add_rows, add_length
+        int add_rows
+        ptrdiff_t add_length
         ptrdiff_t add_at, add_row
-        int length, strip, chain, bands, band, lead
+        ptrdiff_t length
+        int strip, chain, bands, band, lead
         zn_border border
         int product_count, expand_count
         const zn_product *products

@@ -417,7 +417,12 @@ def run_jobs(
     try:
         read_ahead(0)
         for number, job in enumerate(jobs, 1):
-            if job not in turn:
+            late = job in turn and not overwrite and is_done(job)  # written by others meanwhile
+            if late:
+                reads.pop(job, None)
+                read_ahead(turn[job] + 1)
+                progress.done += 1
+            if late or job not in turn:
                 finish_last()
                 if job.error is not None:
                     fail(job, job.error)

@@ -153,7 +153,7 @@ def torch_models(names: Iterable[str], threads: int) -> list[Any]:
 
 
 def dtype_of(model: Any) -> str:
-    return getattr(model.engine, "dtype", "float32")
+    return str(model.engine.dtype)
 
 
 def operations(model: Any, width: int, height: int) -> dict[str, Callable[[], Any]]:

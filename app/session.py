@@ -33,9 +33,9 @@ from .batch import (
 )
 
 if TYPE_CHECKING:
+    from zenith_ae.engine import Tile as Tiles
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Denoiser
-    from zenith_ae.pipelines import Tile as Tiles
 
 __all__ = [
     "ANY_PATH", "Compute", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common",

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 import zenith_ae
-from zenith_ae.errors import ConfigError
 from zenith_ae.measure import measured_parts, part_input
 from zenith_ae.models.modules import frozen_module
 from zenith_ae.weights import Weights
@@ -196,14 +195,7 @@ def pipeline(weights: Weights, threads: int, dtype: str = "auto") -> Any:
 
 def own_dtypes(weights: Weights) -> list[str]:
     """The types of arithmetic that the native engine has here, float32 first."""
-    found = ["float32"]
-    for dtype in ("bf16",):
-        try:
-            engine = pipeline(weights, 1, dtype).engine
-        except (ConfigError, zenith_ae.IsaError):
-            continue
-        found.append(getattr(engine, "dtype", dtype))
-    return found
+    return list(dict.fromkeys(("float32", pipeline(weights, 1).engine.dtype)))
 
 
 def own_calls(weights: Weights, size: int, threads: int, dtype: str) -> Calls:

@@ -9,19 +9,15 @@ help. The last line is the rank correlation of ISO value and noise over the crop
 from __future__ import annotations
 
 import argparse
-import io
-import os
-import tarfile
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from quality import POLYU
 
 import zenith_ae
-
-SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[2] / "shared"))
-POLYU = SHARED / "data" / "eval_polyu100.tar"
+from zenith_ae.training.data import decode_rgb
+from zenith_ae.training.evaluate import find_pairs
 
 
 def ranks(values: list[float]) -> np.ndarray:
@@ -38,16 +34,11 @@ def main() -> None:
         raise SystemExit(f"{POLYU} is not there (set ZENITH_SHARED)")
     model = zenith_ae.load("zenith-denoise")
     found = defaultdict(list)
-    with tarfile.open(POLYU) as archive:
-        pictures = {
-            Path(entry.name).name: np.asarray(Image.open(io.BytesIO(archive.extractfile(entry).read())))
-            for entry in archive if entry.isfile()
-        }  # fmt: skip
-    for name, noisy in pictures.items():
-        if name.endswith("_real.JPG"):
-            clean = pictures[name.replace("_real", "_mean")]
-            noise = float((noisy.astype(float) - clean).std())
-            found[int(name.split("_")[3])].append((noise, float(model.estimate_sigma(noisy).mean())))
+    for name, reads in find_pairs(POLYU):
+        noisy, clean = (decode_rgb(read()) for read in reads)
+        noise = float((noisy.astype(float) - clean).std())
+        iso = int(Path(name).name.split("_")[3])
+        found[iso].append((noise, float(model.estimate_sigma(noisy).mean())))
     print("| ISO | crops | noise | estimate | largest estimate / noise |\n|--:|--:|--:|--:|--:|")
     for iso, pairs in sorted(found.items()):
         noise, estimate = np.mean(pairs, axis=0)

@@ -10,6 +10,8 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
+from common import with_part
+
 from zenith_ae.models import spec, zoo
 
 PAGE = Path(__file__).parents[1] / "docs" / "layers.md"
@@ -72,8 +74,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if out of date")
     options = parser.parse_args()
     page = PAGE.read_text()
-    head, rest = page.split(BEGIN)
-    fresh = f"{head}{BEGIN}\n\n{tables()}\n{END}{rest.split(END)[1]}"
+    fresh = with_part(page, BEGIN, END, tables())
     if options.check:
         sys.exit(
             0 if fresh == page else "docs/layers.md is out of date: run python benchmarks/layer_tables.py"

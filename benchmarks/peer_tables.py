@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from common import with_part
+
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 REFERENCE = "torch eager float32"
@@ -34,9 +36,7 @@ HEADINGS = {
 
 
 def write_page(runs: list[Run]) -> None:
-    page = PAGE.read_text()
-    head, rest = page.split(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}\n\n{markdown(runs)}\n{END}{rest.split(END)[1]}")
+    PAGE.write_text(with_part(PAGE.read_text(), BEGIN, END, markdown(runs)))
 
 
 def markdown(runs: list[Run]) -> str:

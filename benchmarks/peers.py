@@ -34,8 +34,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-SHARED = Path(os.environ.get("ZENITH_SHARED", ROOT.parent / "shared"))
+from common import SHARED
+
 TABLES = ("taesd", "models", "denoise", "memory", "scaling")
 STANDARD, LITE, NANO = "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"
 DENOISE, FAST, LARGE = "zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large"

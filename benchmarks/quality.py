@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from common import SHARED
 from PIL import Image
 
 import zenith_ae
@@ -25,7 +25,6 @@ from zenith_ae.training import drawings
 from zenith_ae.training.evaluate import evaluate_model, format_table
 from zenith_ae.weights import available_weights
 
-SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[2] / "shared"))
 CBSD68 = SHARED / "data" / "eval_cbsd68.tar"
 POLYU = SHARED / "data" / "eval_polyu100.tar"
 TEACHER = SHARED / "teachers" / "taef2_encoder.safetensors"

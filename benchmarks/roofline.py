@@ -18,6 +18,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from common import with_part
+
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- roofline: begin -->", "<!-- roofline: end -->"
 MODELS = ("taesd", "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-denoise")
@@ -46,9 +48,7 @@ def main() -> None:
     text = markdown(found)
     print(text)
     if options.page:
-        page = PAGE.read_text()
-        head, rest = page.split(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n{END}{rest.split(END)[1]}")
+        PAGE.write_text(with_part(PAGE.read_text(), BEGIN, END, text))
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

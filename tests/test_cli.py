@@ -394,6 +394,25 @@ def test_existing_outputs_are_skipped_unless_told(here, dn, capsys):
     assert pixel("a.denoised.png") == (110, 110, 110)
 
 
+def test_an_output_that_others_write_meanwhile_is_skipped_too(here, dn, capsys, monkeypatch):
+    for name in ("a.png", "b.png", "c.png"):
+        picture(name)
+    from zenith_ae.pipelines import Denoiser
+
+    clean = Denoiser.clean
+
+    def slow(self, *arguments, **options):
+        (here / "b.denoised.png").write_bytes(b"mine")
+        return clean(self, *arguments, **options)
+
+    monkeypatch.setattr(Denoiser, "clean", slow)
+    assert run(["denoise", "a.png", "b.png", "c.png", "--json", *dn]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["status"] for line in lines] == ["done", "skipped", "done"]
+    assert (here / "b.denoised.png").read_bytes() == b"mine"
+    assert pixel("c.denoised.png") == (110, 110, 110)
+
+
 # ---- standard input and output
 
 
@@ -1180,6 +1199,15 @@ def test_every_command_with_passes_has_those_of_the_library():
     for command in (cli.denoise, cli.deblur, cli.watch, evaluate):
         (option,) = (p for p in command.params if p.name == "passes")
         assert tuple(option.type.choices) == tuple(map(str, PASSES))
+
+
+def test_formats_of_latents_are_those_of_the_library():
+    from zenith_ae.app import cli
+    from zenith_ae.latents import DTYPES
+
+    commands = [command for command in cli.cli.commands.values() if command.name in ("encode", "roundtrip")]
+    choices = [p.type.choices for command in commands for p in command.params if p.name == "dtype"]
+    assert len(choices) == 2 and {tuple(each) for each in choices} == {DTYPES}
 
 
 @pytest.mark.parametrize("command", ["denoise", "deblur"])

@@ -311,7 +311,7 @@ def test_truncated_files_are_refused_in_one_line(suffix, exif):
 
 
 def test_the_limit_holds_for_all_pages_at_16_bits(monkeypatch):
-    monkeypatch.setattr("zenith_ae.images.LEAST_FRAME", 1)
+    monkeypatch.setattr("zenith_ae.images.LEAST_SIDE", 1)
     more = (Picture(deep(), "RGB", "RGB"),)
     data, _ = written(Picture(deep(), "RGB", "RGB", more=more), ".tif")
     assert len(read_picture(data, every=True, max_pixels=2 * 41 * 27).more) == 1

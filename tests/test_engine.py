@@ -478,6 +478,32 @@ def test_tiles_that_fit_are_found_where_threads_take_most_of_the_memory(rows: in
     assert fits(found) and work(found) <= 1.5 * work(square)
 
 
+@given(st.sampled_from(ARCHITECTURES), st.integers(1, 4000), st.integers(1, 500))
+def test_lengths_of_tiles_are_known_without_making_them(architecture: str, size: int, step: int) -> None:
+    config = zoo.build(architecture)
+    for part, layers in config.parts.items():
+        for stage in geometry.split(part, layers, config.in_channels(part)):
+            if stage.tiled:
+                padded, side = size * stage.multiple, step * stage.alignment
+                made = geometry.spans(stage, padded, stage.output_size(padded), side)
+                lengths = [span.hi - span.lo for span in made]
+                assert geometry.lengths(stage, padded, side) == (max(lengths), sum(lengths))
+
+
+@pytest.mark.parametrize("size", [(32, 2**22), (5000, 40_000)])
+def test_tiles_are_found_without_making_those_of_every_size(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = zoo.build("zenith-denoise")
+    stage = geometry.Stage("denoiser", -1, config.parts["denoiser"], 4, True)
+    monkeypatch.setattr(geometry, "spans", None)
+    asked = []
+    required = geometry.required_input
+    monkeypatch.setattr(geometry, "required_input", lambda *a: (asked.append(a), required(*a))[1])
+    found = geometry.choose_tiles(stage, size, size, 2**28, lambda h, w: 100 * h * w)
+    assert found < size and 100 * found[0] * found[1] < 2**28 and len(asked) <= 1
+
+
 def test_kernels_in_bf16_keep_the_sum_of_their_taps() -> None:
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((16, 9, 6)).astype(np.float32)

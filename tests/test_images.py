@@ -1027,16 +1027,48 @@ def test_formats_for_one_picture_say_that_they_hold_the_first(tmp_path):
 def test_small_frames_count_for_what_they_take(tmp_path):
     first, *rest = shades(*range(0, 200, 20))
     first.save(tmp_path / "a.png", save_all=True, append_images=rest)
-    read_picture(tmp_path / "a.png", every=True, max_pixels=10 * images.LEAST_FRAME)
+    read_picture(tmp_path / "a.png", every=True, max_pixels=10 * images.LEAST_SIDE**2)
     with pytest.raises(ImageError, match="10 times 12 x 9 pixels, which count as 16384, exceed"):
-        read_picture(tmp_path / "a.png", every=True, max_pixels=10 * images.LEAST_FRAME - 1)
+        read_picture(tmp_path / "a.png", every=True, max_pixels=10 * images.LEAST_SIDE**2 - 1)
     first.save(tmp_path / "a.tif", save_all=True, append_images=rest)
     with pytest.raises(ImageError, match="after 49152 on earlier pages exceed"):
-        read_picture(tmp_path / "a.tif", every=True, max_pixels=4 * images.LEAST_FRAME - 1)
+        read_picture(tmp_path / "a.tif", every=True, max_pixels=4 * images.LEAST_SIDE**2 - 1)
+
+
+def test_narrow_pictures_count_for_the_width_that_they_are_computed_in(tmp_path):
+    side = images.LEAST_SIDE
+    for size, count in (
+        ((1, 3 * side), 3 * side**2),
+        ((side + 1, side - 1), (side + 1) * side),
+        ((9, side), 9 * side),
+    ):
+        Image.new("L", size).save(tmp_path / "a.png")
+        assert read_picture(tmp_path / "a.png", max_pixels=count).pixels.shape[:2] == size[::-1]
+        with pytest.raises(
+            ImageError, match=f"{size[0]} x {size[1]} pixels.* exceed the limit of {count - 1}"
+        ):
+            read_picture(tmp_path / "a.png", max_pixels=count - 1)
+
+
+def test_open_files_may_give_any_kind_of_bytes():
+    stream = io.BytesIO()
+    Image.new("L", (3, 2), 7).save(stream, "PNG")
+
+    class File:
+        def __init__(self, kind):
+            self.kind = kind
+
+        def read(self):
+            return self.kind(stream.getvalue())
+
+    for kind in (bytes, bytearray, memoryview):
+        assert (read_picture(File(kind)).pixels == 7).all()
+    with pytest.raises(ImageError, match="is open as text"):
+        read_picture(File(lambda data: data.decode("latin-1")))
 
 
 def test_all_frames_count_for_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(images, "LEAST_FRAME", 1)
+    monkeypatch.setattr(images, "LEAST_SIDE", 1)
     first, *rest = shades(*range(0, 200, 20))
     first.save(tmp_path / "a.png", save_all=True, append_images=rest)
     assert len(read_picture(tmp_path / "a.png", every=True, max_pixels=10 * 12 * 9).more) == 9
@@ -1125,7 +1157,7 @@ def test_a_damaged_list_of_pages_leaves_the_first(tmp_path):
 
 
 def test_a_pyramid_is_within_the_limit_if_its_pages_are_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(images, "LEAST_FRAME", 1)
+    monkeypatch.setattr(images, "LEAST_SIDE", 1)
     pages = [*shades(1, size=(40, 40)), *shades(2, size=(20, 20)), *shades(3, size=(10, 10))]
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
     assert len(read_picture(tmp_path / "a.tif", every=True, max_pixels=1600 + 400 + 100).more) == 2

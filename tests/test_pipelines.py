@@ -530,7 +530,7 @@ def test_levels_that_differ_no_more_than_estimates_of_one_do_are_made_one():
         found[:, :2] *= np.exp(-2 * spread)
         found[:, 4:] *= np.exp(spread)
         before = found.copy()
-        pipelines._make_even(found)
+        pipelines._make_even(found, np.zeros(found.shape, bool))
         return before, found
 
     before, after = evened(0.04)
@@ -543,9 +543,44 @@ def test_levels_that_differ_no_more_than_estimates_of_one_do_are_made_one():
         level = np.full((10, 10), 20, np.float32)
         level[::2] *= 1.02
         level[0, :2] = other
-        pipelines._make_even(level)
+        pipelines._make_even(level, np.zeros(level.shape, bool))
         assert (level[0, :2] == other).all()
         assert np.ptp(level[1:]) < 0.1
+
+
+def test_clipped_places_are_as_noisy_as_the_others_where_those_agree():
+    level = np.full((10, 10), 20, np.float32)
+    level[::2] *= 1.02
+    clipped = np.zeros((10, 10), bool)
+    clipped[:8] = True
+    level[:4], level[4, 0], level[9, 9] = 12, 40, 12  # too low where clipped, higher once, lower elsewhere
+    pipelines._make_even(level, clipped)
+    assert np.ptp(level[:4]) == 0 and level[0, 0] == np.median(level)
+    assert level[4, 0] == 40 and level[9, 9] == 12
+    few = np.full((10, 10), 12, np.float32)
+    few[0, :4] = 20
+    before, clipped = few.copy(), np.ones((10, 10), bool)
+    clipped[0, :4] = False  # too few to tell
+    pipelines._make_even(few, clipped)
+    assert np.array_equal(few, before)
+    uneven = np.geomspace(2, 60, 100, dtype=np.float32).reshape(10, 10)
+    before = uneven.copy()
+    pipelines._make_even(uneven, np.arange(100).reshape(10, 10) < 30)
+    assert np.array_equal(uneven, before)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_clipped_cells_are_those_with_values_at_either_end(dtype):
+    peak = np.iinfo(dtype).max if dtype != np.float32 else 1
+    picture = np.full((37, 43, 3), peak / 2).astype(dtype)
+    picture[:8, :8] = 0
+    picture[8:16, 8:16:2, 1] = peak  # a sixth
+    picture[16:24, 16] = peak  # an eighth, of which every other column is looked at
+    picture[36, 40:] = peak
+    found = pipelines._clipped(picture, (16, 16))
+    expected = np.zeros((16, 16), bool)
+    expected[0, 0] = expected[1, 1] = expected[2, 2] = expected[4, 5] = True
+    assert np.array_equal(found[:4, :5], expected[:4, :5]) and found[4, 5]
 
 
 def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks(sigma_denoiser):

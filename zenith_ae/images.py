@@ -64,8 +64,9 @@ __all__ = [
 
 #: Pixels that a file may claim before it is refused; ZENITH_MAX_PIXELS overrides it.
 MAX_PIXELS = 2**28
-#: What each of several frames counts as at least: a megabyte of frames of one pixel is minutes of work.
-LEAST_FRAME = 2**14
+#: Sides that limits count as so many pixels: narrow pictures are computed as wide as this, and a megabyte of
+#: frames of one pixel would be minutes of work.
+LEAST_SIDE = 2**7
 
 _CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
 
@@ -120,7 +121,7 @@ class Picture:
 
     @property
     def counted_area(self) -> int:
-        """`area` as limits count it: a small one of several frames as `LEAST_FRAME` pixels."""
+        """`area` as limits count it: a side of less than `LEAST_SIDE` of a frame or narrow one as that."""
         several = len(self.frames) > 1
         return sum(_counted((one.width, one.height), several) for one in self.frames)
 
@@ -245,7 +246,7 @@ def read_picture(
     if read := getattr(source, "read", None):  # also of temporary files, which are no io.IOBase
         name = name or str(getattr(source, "name", None) or "<file>")
         data = None if isinstance(source, io.TextIOBase) else read()
-        if not isinstance(data, bytes):
+        if not isinstance(data, bytes | bytearray | memoryview):
             raise ImageError(f'{name}: is open as text; open it with mode "rb"')
         return _read(io.BytesIO(data), name, max_pixels, every)
     if not isinstance(source, (str, os.PathLike)):
@@ -451,11 +452,10 @@ def check_size(
 
 
 def _counted(size: tuple[int, int], several: bool) -> int:
-    """The pixels that a frame (width, height) counts as towards a limit.
-
-    Of ``several`` small ones each takes as much time and memory as one of `LEAST_FRAME` pixels.
-    """
-    return max(size[0] * size[1], LEAST_FRAME if several else 0)
+    """The pixels that a frame (width, height) counts as towards a limit, see `LEAST_SIDE`."""
+    if max(size) <= LEAST_SIDE and not several:
+        return size[0] * size[1]
+    return max(size[0], LEAST_SIDE) * max(size[1], LEAST_SIDE)
 
 
 def _is_deeper(image: Image.Image, head: bytes) -> bool:

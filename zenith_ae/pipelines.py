@@ -30,7 +30,7 @@ from .batches import (
     unorient,
     without_torch,
 )
-from .engine import Engine, create
+from .engine import Engine, Tile, create
 from .errors import ConfigError, LatentError, WeightsError
 from .latents import LatentFile, check_latents
 from .models.spec import ModelConfig, alignment, cached_property
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]
 
 Output = Literal["uint8", "uint16", "float"]
-Tile = Literal["auto"] | int
 
 #: How many orientations of a picture a denoiser can take the mean of.
 PASSES = (1, 2, 4, 8)
@@ -62,6 +61,8 @@ _DOTTED = 2
 # number where the level is the same everywhere (0.02 to 0.05), from the second on where it is not; and how
 # far single ones are from it. Levels below the least one (0..255) say where there is noise at all.
 _ERRORS, _LARGE_ERRORS, _LEAST_EVEN = (0.05, 0.08), (0.15, 0.3), 1.0
+# Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
+_CLIPPED, _ENOUGH = 0.1, 0.05
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
@@ -458,8 +459,8 @@ class Denoiser(_Pipeline):
         coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile)[..., 0]
         coarse = np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
         coarse[[is_two_tone(picture) for picture in rgb]] = 0
-        for level in coarse:
-            _make_even(level)
+        for level, picture in zip(coarse, rgb, strict=True):
+            _make_even(level, _clipped(picture, level.shape))
         return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
 
     def clean(
@@ -594,22 +595,40 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.broadcast_to(levels, (shape[0], *levels.shape[1:]))
 
 
-def _make_even(level: NDArray[np.float32]) -> None:
+def _clipped(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Cells (h, w) of 8 x 8 pixels of a picture (H, W, 3) of which a part is as dark or bright as can be."""
+    peak = np.iinfo(picture.dtype).max if picture.dtype.kind == "u" else 1
+    few = picture[::2, ::2]
+    at_end = ((few <= 0) | (few >= peak)).mean(axis=2, dtype=np.float32)
+    wider = [(0, 4 * cells - n) for cells, n in zip(shape, at_end.shape, strict=True)]
+    at_end = np.pad(at_end, wider, mode="edge")
+    share = at_end.reshape(shape[0], 4, shape[1], 4).mean(axis=(1, 3))
+    return np.asarray(share > _CLIPPED)
+
+
+def _make_even(level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> None:
     """Bring local levels (h, w) in place to their median, if they differ from it by no more than errors do.
 
     Most noise is as loud everywhere, but what an estimator says of it follows the picture a little. Levels
-    that do differ, as those of photons do, stay.
+    that do differ, as those of photons do, stay. Where noise is ``clipped`` much of it is missing, so that
+    less is found than was there: such places, if there are enough others, say nothing of the rest, and are
+    taken to be no less noisy.
     """
-    median = np.median(level)
+    known = level[~clipped]
+    if len(known) < _ENOUGH * level.size:
+        clipped = np.zeros_like(clipped)
+        known = level
+    median = np.median(known)
     if median < _LEAST_EVEN:
         return
     ratio = np.maximum(level, np.float32(1e-3)) / median
     far = np.abs(np.log(ratio))
     (low, high), (least, most) = _ERRORS, _LARGE_ERRORS
-    spread = float(np.minimum(far, most).mean())
+    spread = float(np.minimum(far[~clipped], most).mean())
     if spread < high:  # and yet a small part of a picture may have another level
         everywhere = max(0.0, (spread - low) / (high - low))
         kept = np.clip((far - least) / (most - least), everywhere, 1)
+        kept[clipped & (ratio < 1)] = 0
         level[...] = np.where(kept < 1, median * ratio**kept, level)
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..weights import Weights
-from .base import Engine
+from .base import Engine, Tile
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DEVICES", "DTYPES", "Engine", "create"]
+__all__ = ["DEVICES", "DTYPES", "Engine", "Tile", "create"]
 
 DEVICES = ("auto", "cpu", "torch", "cuda", "cuda:N", "mps")
 DTYPES = ("auto", "float32", "bf16", "int16")

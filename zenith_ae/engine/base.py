@@ -33,10 +33,10 @@ from . import geometry
 from .geometry import Region, Stage
 from .limits import memory_budget
 
-__all__ = ["Engine", "OutputType", "TileOption"]
+__all__ = ["Engine", "OutputType", "Tile"]
 
 OutputType = Literal["float32", "uint8", "uint16"]
-TileOption = Literal["auto"] | int
+Tile = Literal["auto"] | int
 
 _FORMATS = ("uint8", "uint16", "float32")
 
@@ -81,7 +81,7 @@ class Engine(abc.ABC):
         *,
         plane: NDArray[np.float32] | None = None,
         out: OutputType = "float32",
-        tile: TileOption = "auto",
+        tile: Tile = "auto",
     ) -> NDArray[Any]:
         """Run one part of the model.
 
@@ -157,7 +157,7 @@ class Engine(abc.ABC):
         plane: NDArray[np.float32] | None,
         padded: tuple[int, int],
         target: NDArray[Any],
-        tile: TileOption,
+        tile: Tile,
     ) -> None:
         whole = self._whole[part]
         if tile == 0 or (tile == "auto" and self._working_bytes(whole, *padded) <= self.budget):

@@ -101,6 +101,12 @@ class Stage:
     def scale(self) -> Fraction:
         return spec.out_scale(self.layers)
 
+    @cached_property
+    def margins(self) -> tuple[int, int]:
+        """Input rows that a tile reads before and after its own, inside of a picture."""
+        lo, hi = required_input(self.layers, 0, int(self.alignment * self.scale))
+        return -(lo // self.alignment) * self.alignment, (-(-hi // self.alignment) - 1) * self.alignment
+
     def output_size(self, size: int) -> int:
         """Output rows for ``size`` input rows: the padding is cropped off as far as whole pixels allow."""
         return ceil(size * self.scale)
@@ -179,6 +185,26 @@ def regions(
             yield Region(rows, span)
 
 
+def lengths(stage: Stage, padded: int, step: int) -> tuple[int, int]:
+    """The longest and the total input of `spans`, whose number does not matter to the time it takes."""
+    before, after = stage.margins
+    count = -(-padded // step)
+
+    def lo(i: int) -> int:
+        return max(i * step - before, 0)
+
+    def hi(i: int) -> int:
+        return min((i + 1) * step + after, padded)
+
+    # Lengths grow while spans begin at 0, and shrink once they end with the picture.
+    inner = min(before // step + 1, count)  # the first that does not begin at 0, and that ends with it
+    outer = min(max(-(-(padded - after) // step) - 1, 0), count - 1)
+    longest = max(hi(i) - lo(i) for i in (inner - 1, min(inner, count - 1), outer))
+    begins = (count * (count - 1) - inner * (inner - 1)) // 2 * step - (count - inner) * before
+    ends = outer * (outer + 1) // 2 * step + outer * after + (count - outer) * padded
+    return longest, ends - begins
+
+
 def tile_side(stage: Stage, pixels: int, density: Fraction) -> int:
     """The side of a tile in input units, rounded up to the alignment.
 
@@ -211,14 +237,14 @@ def choose_tiles(
     align = stage.alignment
 
     def candidates(size: int) -> list[tuple[int, int, int]]:
-        """Tile sizes with the largest and the total input of their spans."""
-        found = {}
-        for count in range(1, -(-size // align) + 1):
-            step = -(-size // count // align) * align or align
-            if step not in found:
-                lengths = [s.hi - s.lo for s in spans(stage, size, stage.output_size(size), step)]
-                found[step] = (step, max(lengths), sum(lengths))
-        return list(found.values())
+        """Tile sizes with the longest and the total input of their spans: one for each that a count gives."""
+        units = unit = -(-size // align)
+        found = []
+        while unit > 0:
+            found.append((unit * align, *lengths(stage, size, unit * align)))
+            more = -(-units // (unit - 1)) if unit > 1 else units + 1  # the next count with a smaller tile
+            unit = -(-units // more) if more <= units else 0
+        return found
 
     heights, widths = candidates(padded[0]), candidates(padded[1])
     per_pixel = working_bytes(*padded) / (padded[0] * padded[1])

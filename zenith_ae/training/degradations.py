@@ -35,6 +35,7 @@ __all__ = [
     "jpeg",
     "local_rms",
     "poisson_gaussian",
+    "reenlarge",
     "salt_and_pepper",
     "smooth_map",
     "stored",
@@ -109,6 +110,23 @@ def enlarge(picture: np.ndarray, rng: np.random.Generator, factor: float) -> np.
     top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
     part = Image.fromarray(picture[top : top + h, left : left + w])
     return np.asarray(part.resize((width, height), Image.Resampling.BICUBIC))
+
+
+def reenlarge(clean: np.ndarray, rng: np.random.Generator, factor: float) -> np.ndarray:
+    """Pictures (N, H, W, 3) after they were reduced by ``factor`` >= 1 and enlarged back, as files of 8 bits.
+
+    Enlargement is bilinear, bicubic or by Lanczos, as programs do it; reduction is one of these with
+    antialiasing.
+    """
+    ways = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS)
+    result = np.empty_like(clean)
+    for k, picture in enumerate(clean):
+        height, width = picture.shape[:2]
+        small = max(1, round(width / factor)), max(1, round(height / factor))
+        image = Image.fromarray((np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8))
+        there, back = rng.choice(3, 2)
+        result[k] = np.asarray(image.resize(small, ways[there]).resize((width, height), ways[back]))
+    return result / np.float32(255)
 
 
 def gaussian(clean: np.ndarray, rng: np.random.Generator, sigma: float | np.ndarray) -> Pair:
@@ -250,6 +268,7 @@ def camera(
     reduced: bool = False,
     shrinkage: tuple[float, ...] = (),
     loudness: float = 3.0,
+    hot: float = 0.0,
 ) -> Pair:
     """The noise of a developed photograph.
 
@@ -279,7 +298,11 @@ def camera(
         The photograph was reduced to half its size: finer, less correlated noise.
     shrinkage, loudness
         What a noise reduction that spares edges leaves: thresholds of `_shrink`, finest scale first, in
-        standard deviations of the noise there, which was ``loudness`` times as strong before.
+        standard deviations of the noise there, which was ``loudness`` times as strong before. It takes hot
+        photosites away.
+    hot
+        Share of the photosites that are stuck at some brightness above theirs, as in long exposures;
+        `strength` is without them.
     """
     linear = to_linear(_logistic(clean, 1 / contrast))
     gains = np.asarray(balance, np.float32)
@@ -295,21 +318,31 @@ def camera(
         step + np.minimum(linear, step)
     )
 
-    def noisy(strength: float) -> np.ndarray:
-        noise = _through_mosaic(deviation * rng.standard_normal(raw.shape, dtype=np.float32), phase)
+    def processed(values: np.ndarray) -> np.ndarray:
+        """What the camera's linear steps make of an addition to the photosites."""
+        values = _through_mosaic(values, phase)
         if reduced:
-            n, h, w, _ = noise.shape
-            noise = noise.reshape(n, h // 2, 2, w // 2, 2, 3).mean(axis=(2, 4))
-        noise = (noise * gains) @ matrix.T
+            n, h, w, _ = values.shape
+            values = values.reshape(n, h // 2, 2, w // 2, 2, 3).mean(axis=(2, 4))
+        values = (values * gains) @ matrix.T
         if luma_blur or chroma_blur:
-            luma = noise.mean(axis=3, keepdims=True)
-            noise = _separable(noise - luma, _gaussian_kernel(chroma_blur))
-            noise += _separable(luma, _gaussian_kernel(luma_blur))
+            luma = values.mean(axis=3, keepdims=True)
+            values = _separable(values - luma, _gaussian_kernel(chroma_blur))
+            values += _separable(luma, _gaussian_kernel(luma_blur))
+        return values
+
+    def noisy(strength: float) -> np.ndarray:
+        noise = processed(deviation * rng.standard_normal(raw.shape, dtype=np.float32))
         if mottle:
             coarse = _separable(noise, _gaussian_kernel(mottle_radius))
             scale = np.sqrt(np.mean(noise**2) / max(float(np.mean(coarse**2)), 1e-12))
             noise = (1 - np.float32(mottle)) * noise + np.float32(mottle * scale) * coarse
-        return _develop(np.clip(linear + noise * _gain_to(strength, noise * slope), 0, 1), contrast)
+        noise *= _gain_to(strength, noise * slope)
+        if hot and not shrinkage:
+            stuck = rng.random(raw.shape[:3], dtype=np.float32) < hot
+            excess = np.where(stuck, rng.random(raw.shape[:3], dtype=np.float32), 0)[..., None]
+            noise += processed(excess * np.maximum(1 - raw, 0))
+        return _develop(np.clip(linear + noise, 0, 1), contrast)
 
     if shrinkage:
         # What two shots differ in has no mean, which would be content, but has the noise's covariance.
@@ -506,10 +539,15 @@ class Mixture:
     enlarged: Range = (1.2, 3.0)  # by this factor, log-uniform
     photon_gain: Range = (5e-4, 3e-2)  # log-uniform
     read_noise: Range = (5e-4, 1.5e-2)  # log-uniform
-    shot_fraction: Range = (5e-4, 0.1)  # log-uniform: a few hot pixels are more usual than one in ten
+    shot_fraction: Range = (5e-4, 0.1)  # log-uniform: a few wrong pixels are more usual than one in ten
+    hot: float = 0.0  # share of the camera pictures with hot photosites
+    dotted: float = 0.0  # share of the Gaussian and Poisson-Gaussian pictures with wrong pixels on top
+    few: Range = (1e-4, 5e-3)  # share of the photosites or pixels that are so, log-uniform
     blur_radius: Range = (0.4, 1.6)  # of Gaussian blur; a disc's radius is 1.4 times as large
     blur_noise: Range = (0.0, 10 / 255)
     noiseless: float = 0.5  # share of the blurred pictures with no more noise than rounding makes
+    compressed: float = 0.0  # share of the blurred pictures stored as JPEG
+    reenlarged: float = 0.0  # share of the blurred pictures that were reduced and enlarged instead
     quality: tuple[int, int] = (50, 95)
 
     KINDS = ("gaussian", "stored", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg")
@@ -576,6 +614,12 @@ class Mixture:
                 degraded[part], sigma[part] = self._stored(clean[part], rng, k in grey)
             elif kind != "gaussian":
                 degraded[k : k + 1], sigma[k : k + 1] = one[kind](clean[k : k + 1], rng)
+        for k, kind in enumerate(kinds):
+            if kind in ("gaussian", "poisson_gaussian") and self.dotted and rng.random() < self.dotted:
+                part = slice(k, k + 1)
+                before, share = degraded[part], _log_uniform(rng, self.few)
+                degraded[part], more = salt_and_pepper(before, rng, share, rng.random() < 0.5)
+                sigma[part] = np.hypot(sigma[part], more)
         for k in map(int, grey):  # as in `stored`
             degraded[k] = degraded[k, ..., 1:2]
             if kinds[k] not in ("gaussian", "stored", "blur"):
@@ -622,6 +666,7 @@ class Mixture:
             contrast=rng.uniform(*CONTRAST),
             balance=_balance(rng),
             saturation=rng.uniform(*SATURATION),
+            hot=_log_uniform(rng, self.few) if self.hot and rng.random() < self.hot else 0.0,
             **(self._resampling(rng) if unreduced else self._noise_reduction(rng)),
         )
 
@@ -662,7 +707,14 @@ class Mixture:
         shape = str(rng.choice(("box", "gaussian", "disc")))
         radius = rng.uniform(*self.blur_radius) * (1.4 if shape == "disc" else 1)
         noise = 0.0 if rng.random() < self.noiseless else rng.uniform(*self.blur_noise)
-        return blur(clean, rng, shape, radius, noise, stored=True)
+        if rng.random() < self.reenlarged:
+            degraded, level = gaussian(reenlarge(clean, rng, _log_uniform(rng, self.enlarged)), rng, noise)
+            degraded = as_file(degraded)
+        else:
+            degraded, level = blur(clean, rng, shape, radius, noise, stored=True)
+        if rng.random() < self.compressed:
+            degraded = _as_jpeg(degraded, rng, self._quality(rng), subsample=bool(rng.integers(2)))
+        return degraded, level
 
     def _jpeg(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         return jpeg(clean, rng, self._quality(rng), subsample=bool(rng.integers(2)))
@@ -683,19 +735,21 @@ MIXTURES = {
         uneven=0.1, photon_gain=(5e-4, 1e-2),
     ),
     "other": Mixture(
-        gaussian=0.12, stored=0.25, camera=0.48, poisson_gaussian=0.05, salt_and_pepper=0.1, unreduced=0.2,
+        gaussian=0.12, stored=0.25, camera=0.48, poisson_gaussian=0.05, salt_and_pepper=0.1, unreduced=0.25,
+        hot=0.15, dotted=0.3,
     ),
     "cleaned": Mixture(
         gaussian=0, stored=0.24, camera=0.63, poisson_gaussian=0.05, salt_and_pepper=0.08,
-        camera_strength=(1 / 255, 30 / 255), unreduced=0.2,
+        camera_strength=(1 / 255, 30 / 255), unreduced=0.25, hot=0.15, dotted=0.3,
     ),
     "sorter": Mixture(
         gaussian=0.4, stored=0.12, camera=0.36, poisson_gaussian=0.04, salt_and_pepper=0.08, grey=0.2,
         weak=0.5, uneven=0.15, unreduced=0.35,
     ),
     "blur": Mixture(
-        gaussian=0.12, stored=0, camera=0.05, poisson_gaussian=0, salt_and_pepper=0, blur=0.83,
-        sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255),
+        gaussian=0.11, stored=0, camera=0.04, poisson_gaussian=0, salt_and_pepper=0, blur=0.7, jpeg=0.15,
+        sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255), compressed=0.45,
+        reenlarged=0.2, enlarged=(1.2, 2.2), quality=(55, 98),
     ),
 }  # fmt: skip
 

@@ -246,7 +246,8 @@ class Trainer:
     Parameters
     ----------
     model : the module; its parameters are trained in float32.
-    make_batch : (np.random.Generator) -> batch, called in background threads.
+    make_batch : (np.random.Generator) -> batch, called in a background thread or in processes of their own:
+        what it changes is not seen elsewhere.
     loss : (model, batch, progress in 0..1) -> (scalar tensor, {name: value to log}).
     config : see `TrainConfig`.
     export : (averaged state dict, {what to put into the metadata}) -> None, called at every
