@@ -185,8 +185,10 @@ def watch(**options: Any) -> int:
     Example:
       zenith-ae watch incoming/ -o clean/
     """
-    if len(options["inputs"]) != 1 or not os.path.isdir(options["inputs"][0]):
+    if len(options["inputs"]) != 1:
         raise click.UsageError("watch takes one folder")
+    if not os.path.isdir(folder := options["inputs"][0]):
+        raise click.UsageError(f"{folder}: no such folder; watch takes one that is there")
     session = Session(picture_kind("denoised", options), options, "denoiser")
     return session.watch("denoising", *denoising(session), options["interval"])
 

@@ -28,7 +28,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zenith_ae import __version__
-from zenith_ae.errors import ConfigError, MissingDependencyError, ZenithError
+from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, ZenithError
 
 from .session import denoised, encoding_notes
 from .tools import Limits
@@ -44,6 +44,10 @@ DRAIN = 32 * 2**20  # bytes of a body in vain that are read, so that its client 
 STALL = 10  # seconds without a byte after which a body is given up
 LATENTS = "application/vnd.safetensors"
 _JOB = "zenith-job"  # how names of threads begin
+
+
+#: Errors that are none of the client's.
+_STATUS = {MissingDependencyError: 501, IsaError: 500}
 
 
 class _Worker:
@@ -129,7 +133,7 @@ class _Worker:
             status = 503
             raise HTTPException(status, "the server ends", {"Connection": "close"}) from None
         except ZenithError as error:
-            status = 501 if isinstance(error, MissingDependencyError) else 400
+            status = _STATUS.get(type(error), 400)
             raise HTTPException(status, " ".join(str(error).split())) from None
         except MemoryError:
             status = 507

@@ -478,6 +478,40 @@ def test_tiles_that_fit_are_found_where_threads_take_most_of_the_memory(rows: in
     assert fits(found) and work(found) <= 1.5 * work(square)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "int16"])
+def test_a_cut_behind_any_layer_changes_no_bit(dtype: str) -> None:
+    """A stage reads what another made as a picture, and writes what another reads as one."""
+    pool = ResBlock(24, pool=True)
+    befores = (
+        (Conv(5, 24),),
+        (Linear(5, 24), Relu()),
+        (Conv(5, 40), Upsample(), Conv(40, 24)),
+        (Conv(5, 40), Upsample(), Conv(40, 24), Relu()),
+        (Conv(5, 40), Upsample(), Conv(40, 96), PixelShuffle(2)),
+        (Linear(5, 96), PixelShuffle(2)),
+        (Conv(5, 40), Upsample(), Linear(40, 24)),
+        (Conv(5, 70), Conv(70, 24)),
+        (ZenithBlock(5, 40), Linear(5, 24)),
+    )
+    afters = (
+        (Conv(24, 40),),
+        (Linear(24, 40), Relu()),
+        (PixelUnshuffle(2), Linear(96, 40)),
+        (PixelUnshuffle(2), Conv(96, 40)),
+        (Upsample(), Conv(24, 40)),
+        (ResBlock(24), Linear(24, 40)),
+        (ZenithBlock(24, 48), Conv(24, 40, 2)),
+    )
+    for before in befores:
+        for after in afters:
+            weights = custom((*before, pool, *after, Upsample(), Linear(40, 3)), 5)
+            native = native_engine(weights, dtype, threads=2)
+            x = np.random.default_rng(1).standard_normal((1, 12, 20, 5)).astype(np.float32)
+            assert len(native._stages["decoder"]) == 3
+            whole = native.run("decoder", x, tile=0)
+            assert np.array_equal(whole, native.run("decoder", x, tile=32)), (before, after)
+
+
 @given(st.sampled_from(ARCHITECTURES), st.integers(1, 4000), st.integers(1, 500))
 def test_lengths_of_tiles_are_known_without_making_them(architecture: str, size: int, step: int) -> None:
     config = zoo.build(architecture)

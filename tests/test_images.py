@@ -1050,6 +1050,16 @@ def test_narrow_pictures_count_for_the_width_that_they_are_computed_in(tmp_path)
             read_picture(tmp_path / "a.png", max_pixels=count - 1)
 
 
+def test_sixteen_bits_that_are_hardly_used_are_noted(tmp_path):
+    values = np.array([[0, 1000], [3000, 4080]], np.uint16)
+    for factor, noted in ((1, "end at 4080 of 65535: if these are 12 bits, multiply them by 16"), (2, None)):
+        Image.fromarray(values * np.uint16(factor)).save(tmp_path / "a.tif")
+        notes = read_picture(tmp_path / "a.tif").notes
+        assert [noted in note for note in notes] == ([True] if noted else [])
+    Image.fromarray(values * 0).save(tmp_path / "a.tif")
+    assert read_picture(tmp_path / "a.tif").notes == ()
+
+
 def test_open_files_may_give_any_kind_of_bytes():
     stream = io.BytesIO()
     Image.new("L", (3, 2), 7).save(stream, "PNG")

@@ -320,11 +320,11 @@ def test_a_pixel_of_nothing_gives_the_bias_and_one_that_is_not_finite_only_itsel
     assert (out[2] == bias).all() and (out[3] == bias).all()
 
 
-def test_integers_of_a_matrix_keep_sums_in_32_bits_and_taps_together():
+def test_integers_of_a_matrix_keep_sums_in_32_bits():
     rng = np.random.default_rng(5)
     for columns, taps, depth in ((5, 1, 2), (16, 9, 64), (40, 4, 96), (3, 1, 4096)):
         w = normal(rng, columns, taps, depth) * np.exp(rng.normal(0, 5, (columns, 1, 1))).astype(np.float32)
-        w[0], w[1, 0, 1:] = 0, 0
+        w[0], w[1, 0, depth // 2 :] = 0, 0
         packed = packing.pack_int16(w)
         factor = packed[:, 0].copy().view(np.float32).ravel()[:columns]
         integers = packed[:, 1:].swapaxes(1, 2).reshape(-1, taps, depth)[:columns].astype(np.int64)
@@ -332,9 +332,7 @@ def test_integers_of_a_matrix_keep_sums_in_32_bits_and_taps_together():
         assert np.abs(integers).sum((1, 2))[2:].min() > 2**15 - 3  # and use what room there is
         assert (integers[w == 0] == 0).all()
         back = integers * factor[:, None, None].astype(np.float64)
-        assert (np.abs(back - w) <= 1.001 * factor[:, None, None]).all()
-        whole = (w != 0).all(1)  # the error of a channel is that of one tap
-        assert (np.abs(back.sum(1) - w.sum(1, dtype=np.float64)) <= 0.501 * factor[:, None])[whole].all()
+        assert (np.abs(back - w) <= 0.5001 * factor[:, None, None]).all()
 
 
 def test_gemm_entry_point_refuses_integers_that_it_cannot_multiply():

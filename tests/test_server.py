@@ -24,12 +24,14 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("prometheus_client", reason="needs the extra serve")
 pytest.importorskip("httpx", reason="the client of these tests")
 
+from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
 import zenith_ae
 from zenith_ae.app import server as server_module
 from zenith_ae.app.server import Limits, create_app
-from zenith_ae.errors import MissingDependencyError
+from zenith_ae.app.tools import serve
+from zenith_ae.errors import IsaError, MissingDependencyError
 from zenith_ae.latents import LatentFile, encode_latents, parse_latents
 from zenith_ae.pipelines import Denoiser
 
@@ -486,3 +488,11 @@ def test_defaults_of_the_command_are_those_of_the_limits():
         limits.jobs, limits.queue, limits.seconds
     )  # fmt: skip
     assert (defaults["max_upload"] * 2**20, defaults["max_pixels"]) == (limits.upload, limits.pixels)
+
+
+def test_a_server_that_can_compute_nothing_does_not_start_and_never_blames_clients(client, monkeypatch):
+    monkeypatch.setenv("ZENITH_ISA", "sse9")
+    answer = client.post("/denoise?model=zenith-denoise-fast", content=png(noisy()))
+    assert answer.status_code == 500 and "'sse9'" in answer.json()["detail"]
+    result = CliRunner().invoke(serve, ["--port", "0"])
+    assert isinstance(result.exception, IsaError)  # of which the program makes one line, and 1

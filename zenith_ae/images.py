@@ -345,7 +345,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
                 else:
                     picture = from_pil(frame, metadata, format, lost + notes, name)
                     picture = _as_tiff_means(picture, image, name) if format == "TIFF" else picture
-                pictures.append(_less(picture, tags))
+                pictures.append(_within(_less(picture, tags)))
             if format != "TIFF":
                 pictures = [*alike(pictures)]
             return replace(pictures[0], more=tuple(pictures[1:]))
@@ -389,6 +389,18 @@ def _less(picture: Picture, tags: Mapping[int, Any]) -> Picture:
         note = f"{more} further channel{'s' if more > 1 else ''} of the TIFF cannot be kept"
         picture = replace(picture, notes=(*picture.notes, note))
     return picture
+
+
+def _within(picture: Picture) -> Picture:
+    """With a note if 16-bit values look like those of 12 bits or fewer, as instruments write them."""
+    if picture.pixels.dtype != np.uint16 or not 0 < (most := int(picture.pixels.max())) < 2**12:
+        return picture
+    bits = most.bit_length()
+    note = (
+        f"its values end at {most} of 65535: if these are {bits} bits, multiply them by {2 ** (16 - bits)} "
+        "first, or their noise is taken for fainter than it is"
+    )
+    return replace(picture, notes=(*picture.notes, note))
 
 
 def _open(file: BinaryIO, plugin: str, formats: tuple[str, ...]) -> ImageFile.ImageFile:

@@ -287,7 +287,8 @@ class _Lowering:
         elif identity:
             step.products = lambda: self.products.identity(step, channels, r, shuffle, upsample)
         elif isinstance(layer, spec.Conv):
-            step.products = lambda: self.products.conv(i, layer, step, by_pixel, shuffle, upsample)
+            cut = ends or (next_layer < len(self.layers) and spec.is_global(self.layers[next_layer]))
+            step.products = lambda: self.products.conv(i, layer, step, by_pixel, shuffle, upsample, cut)
         else:
             step.products = lambda: self.products.linear(i, layer, step, r, shuffle)
         if skip is not None and not relu and shuffle == 1 and not spectral and not upsample:

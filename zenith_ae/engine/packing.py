@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 BLOCK = 16
-INT16_DEPTH = 4096  # ZN_INT16_DEPTH of zenith.h
+INT16_DEPTH, MAX_TAPS = 4096, 64  # ZN_INT16_DEPTH and ZN_MAX_SEGMENTS of zenith.h
 
 Array = NDArray[np.float32]
 
@@ -63,17 +63,19 @@ class Packer:
         """A depth that products can take."""
         return depth + depth % 2 if self.in_pairs else depth
 
-    def pack(self, matrix: Array, exact: bool = False) -> NDArray[Any]:
-        """(columns, taps, depth) as `pack` orders it, in the precision of the matrices.
+    def suits_integers(self, matrix: Array) -> bool:
+        """Whether a matrix (columns, ...) is to be one of integers: not where few columns would share the
+        rounding of what they read, nor where sums may be too long.
 
-        Not as integers where few columns would share the rounding of what they read, or where a product
-        is to be ``exact`` to float32.
+        It is asked of a layer's own matrix, which is the same wherever a network is cut.
         """
+        return self.int16 and len(matrix) > BLOCK and matrix[0].size + MAX_TAPS <= INT16_DEPTH
+
+    def pack(self, matrix: Array, integers: bool) -> NDArray[Any]:
+        """(columns, taps, depth) as `pack` orders it, in the precision of the matrices."""
         if self.bf16:
             return pack(to_bf16(matrix))
-        if self.int16 and not exact and len(matrix) > BLOCK and matrix[0].size <= INT16_DEPTH:
-            return pack_int16(matrix)
-        return pack(matrix)
+        return pack_int16(matrix) if integers else pack(matrix)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._packed:
@@ -116,25 +118,18 @@ def pack_int16(matrix: Array) -> NDArray[np.int16]:
     """Matrices of integers for `_ops.gemm`: (columns, taps, depth) -> (panels, 1 + taps * depth / 2, 16, 2).
 
     Row 0 of a panel holds, as float32, the factor of each column's integers, which are as large as sums of
-    32 bits allow for inputs of at most 2^13. The error of each tap is added to the next one's weight, see
-    `round_over_taps`.
+    32 bits allow for inputs of at most 2^13.
     """
-    columns, taps, depth = matrix.shape
-    magnitude = np.abs(matrix.reshape(columns, -1)).astype(np.float64)
-    room = 2**18 - 1 - taps * depth  # a rounded weight is larger by less than one
-    least = np.maximum(magnitude.sum(1) / room, magnitude.max(1) / (2**15 - 2))
+    columns, rows = len(matrix), matrix[0].size
+    values = matrix.reshape(columns, rows).astype(np.float64)
+    # A rounded weight may be larger by half; in all that is less than one for each that is not zero.
+    room = 2**18 - 1 - np.count_nonzero(values, axis=1)
+    least = np.maximum(np.abs(values).sum(1) / room, np.abs(values).max(1) / (2**15 - 2))
     factor = np.where(least > 0, least, 1).astype(np.float32)
-    wanted = matrix / factor[:, None, None].astype(np.float64)
-    integers, error = np.zeros(matrix.shape, np.int16), np.zeros((columns, depth))
-    for tap in range(taps):
-        used = matrix[:, tap] != 0
-        rounded = np.rint(wanted[:, tap] + error)
-        integers[:, tap] = np.where(used, rounded, 0)
-        error = np.where(used, wanted[:, tap] + error - rounded, error)
-    flat = np.zeros((pad16(columns), taps * depth), np.int16)
-    flat[:columns] = integers.reshape(columns, -1)
+    flat = np.zeros((pad16(columns), rows), np.int16)
+    flat[:columns] = np.rint(values / factor[:, None].astype(np.float64))
     panels = pad16(columns) // BLOCK
-    out = aligned((panels, 1 + taps * depth // 2, BLOCK))
+    out = aligned((panels, 1 + rows // 2, BLOCK))
     out[:, 0] = vector(factor, pad16(columns)).reshape(panels, BLOCK)
     packed = out.view(np.int16).reshape(*out.shape, 2)
     packed[:, 1:] = flat.reshape(panels, BLOCK, -1, 2).swapaxes(1, 2)

@@ -105,14 +105,21 @@ class Products:
         matrix: Array,
         bias: Array | None,
         shuffle: int,
+        exact: bool = False,
     ) -> Product:
-        """A product from taps and (columns, taps, depth) of weights in torch's order of channels."""
+        """A product from taps and (columns, taps, depth) of weights in torch's order of channels.
+
+        Never one of integers where it is to be ``exact``: an enlarged input's four phases round what each
+        reads, and one product for all of them would round it otherwise.
+        """
         # The row of a picture is one tap. A depth that has to be even also reads a zero channel.
         taken, depth = (1, matrix[0].size) if step.into is None else matrix.shape[1:]
         split = step.split or (step.into is not None and step.into.split)
-        of_picture = step.into is None or step.into.picture
+        # The picture itself is read as it is; what only moves pixels (i < 0) changes none.
+        of_picture = self.first == 0 and (step.into is None or step.into.picture)
+        integers = i >= 0 and not (exact or of_picture) and self.packer.suits_integers(matrix)
         whole = 2 * depth if split else self.packer.whole(depth)
-        key = (*key, shuffle, step.out is None, step.into is None, of_picture, split)
+        key = (*key, shuffle, step.out is None, step.into is None, integers, split)
 
         def make() -> tuple[NDArray[Any], Array | None]:
             weights = packing.round_over_taps(matrix) if self.packer.bf16 else matrix
@@ -122,7 +129,7 @@ class Products:
                 ordered = np.concatenate([ordered, ordered], 2)
             elif whole > depth:
                 ordered = np.pad(ordered, ((0, 0), (0, 0), (0, whole - depth)))
-            packed = self.packer.pack(ordered, exact=of_picture or i < 0)  # below 0 it only moves pixels
+            packed = self.packer.pack(ordered, integers)
             if bias is None:
                 return packed, None
             return packed, packing.vector(columns(step, bias, shuffle), len(packed) * BLOCK)
@@ -156,7 +163,8 @@ class Products:
             rows = slice(g * wide, (g + 1) * wide)
 
             def make(rows: slice = rows) -> tuple[NDArray[Any], Array | None]:
-                packed = self.packer.pack(weight[rows, None])
+                own = weight[rows, None]
+                packed = self.packer.pack(own, self.packer.suits_integers(own))
                 return packed, None if bias is None else packing.vector(bias[rows], wide)
 
             packed, packed_bias = self.once(("group", g), i, make)
@@ -166,9 +174,11 @@ class Products:
         return products
 
     def conv(
-        self, i: int, layer: spec.Conv, step: Step, r: int, shuffle: int, upsample: bool
+        self, i: int, layer: spec.Conv, step: Step, r: int, shuffle: int, upsample: bool, cut: bool
     ) -> list[Product]:
-        """``r`` x ``r`` pixels are side by side in the channels that it reads (`compiler.load`)."""
+        """``r`` x ``r`` pixels are side by side in the channels that it reads (`compiler.load`); at a ``cut``
+        the network, or a stage that it may be cut into, ends.
+        """
         weight = self.tensor(i, "weight")
         if r > 1:
             weight = packing.by_pixel(weight, r).reshape(weight.shape)
@@ -188,10 +198,10 @@ class Products:
             # Rows in torch's order for a shuffle by 2 and then by `shuffle`, as one shuffle.
             whole = nest(whole, shuffle)
             wide_bias = None if bias is None else nest(np.tile(bias[:, None, None], (1, 2, 2)), shuffle)
-            return [self.product(("up", shuffle), i, step, TAPS_3X3, whole, wide_bias, 2 * shuffle)]
+            return [self.product(("up", shuffle), i, step, TAPS_3X3, whole, wide_bias, 2 * shuffle, cut)]
         products = []
         for (py, px), kernel in merged.items():
-            p = self.product(("phase", py, px), i, step, packing.phase(py, px), kernel, bias, 1)
+            p = self.product(("phase", py, px), i, step, packing.phase(py, px), kernel, bias, 1, cut)
             p.out = py * step.out.row + px * step.out.pitch
             products.append(p)
         return products
@@ -268,7 +278,8 @@ class Products:
         def make() -> tuple[NDArray[Any], Array | None]:
             more = (columns - weight.shape[0], depth - weight.shape[1])
             padded = np.pad(weight, [(0, n) for n in (*more, 0, 0)])
-            packed = self.packer.pack(packing.winograd(padded).reshape(-1, 1, depth))
+            matrices = packing.winograd(padded).reshape(-1, 1, depth)
+            packed = self.packer.pack(matrices, self.packer.suits_integers(weight))
             return packed, None if bias is None else packing.vector(bias, columns)
 
         packed, packed_bias = self.once(("winograd", *key), i, make)
@@ -290,7 +301,8 @@ class Products:
         def pack(name: str, depth: int) -> NDArray[Any]:
             weight = self.tensor(i, name)[:, None, :, 0, 0]
             padded = np.pad(weight, ((0, 0), (0, 0), (0, depth - weight.shape[2])))
-            return self.once((name,), i, lambda: self.packer.pack(padded))
+            integers = self.packer.suits_integers(weight)
+            return self.once((name,), i, lambda: self.packer.pack(padded, integers))
 
         depth = self.packer.whole(x.channels)
         widen = Product([0], depth, list(range(0, wide, BLOCK)), pack("pool.0.weight", depth), None)
@@ -316,7 +328,8 @@ class Products:
                 padded = np.zeros((columns, 1, depth), np.float32)
                 padded[: len(weight[rows]), 0, : weight.shape[1]] = weight[rows]
                 bias = self.tensor(i, f"{name}.bias")[rows]
-                return self.packer.pack(padded), packing.vector(bias, columns)
+                integers = self.packer.suits_integers(weight)
+                return self.packer.pack(padded, integers), packing.vector(bias, columns)
 
             return self.once((name, g), i, make)
 

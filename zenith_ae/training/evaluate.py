@@ -398,6 +398,8 @@ def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
     out, similarity = f"{scores['psnr']:.2f}", f"{scores['ssim']:.4f}"
     if "input_psnr" in scores:
         before = scores["input_psnr"]
+        if before == math.inf:  # clean pictures, of which nothing can be gained
+            return label, "clean", out, "", similarity, ""
         less = scores["input_mse"] / scores["mse"] if scores["mse"] else math.inf
         return label, f"{before:.2f}", out, f"{scores['psnr'] - before:+.2f}", similarity, f"{less:.2f}"
     latents = (f"{scores['latents']:.3f}",) if "latents" in scores else ()
