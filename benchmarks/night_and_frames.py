@@ -1,9 +1,11 @@
 """What automatic mode makes of loud camera noise, noise beside plain colours and few dots; Markdown tables.
 
-Camera noise is the made-up one of training at a given root mean square, as of photographs at night; plain
-parts are a frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a
-file of 8 bits. Dots are pixels that are black or white, or (hot) single values of bright colours beside weak
-white noise. PSNR in dB is that of the photograph's own pixels.
+Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
+it is before a camera reduces it, and with photosites that are stuck at some brightness; plain parts are a
+frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8
+bits, and a nearly white background that is as noisy as the rest, of sigma 35. Dots are pixels that are black
+or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that of the
+photograph's own pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 import click
 import numpy as np
@@ -22,7 +25,18 @@ from zenith_ae.metrics import psnr
 from zenith_ae.training.data import decode_rgb, iter_encoded
 from zenith_ae.training.degradations import Mixture, as_file, gaussian, salt_and_pepper
 
-STRENGTHS = (5, 20, 40)
+# Root mean square of the camera's noise, and what else there is to its mixture.
+CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
+    "5": (5, {}),
+    "20": (20, {}),
+    "40": (40, {}),
+    "5, no noise reduction": (5, {"unreduced": 1.0}),
+    "20, no noise reduction": (20, {"unreduced": 1.0}),
+    "8, no noise reduction, one photosite in 1000 hot": (
+        8,
+        {"unreduced": 1.0, "hot": 1.0, "few": (1e-3, 1.001e-3)},
+    ),
+}
 SHARES = (0.001, 0.003, 0.01)
 SIDE = 256
 
@@ -78,17 +92,17 @@ def main(models: tuple[str, ...], pictures: int) -> None:
     clean = photographs(pictures)
 
     head = " | ".join(f"{d.name} ({d.hash})" for d in denoisers)
-    print(f"| camera noise | given | {head} |\n|--:|--:|{'--:|' * len(denoisers)}")
-    for strength in STRENGTHS:
+    print(f"| camera noise | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
+    for name, (strength, more) in CAMERAS.items():
         kinds = {kind: float(kind == "camera") for kind in Mixture.KINDS}
         level = strength / 255
-        camera = Mixture(**kinds, grey=0, clean=0, camera_strength=(level, level * 1.0001))  # type: ignore[arg-type]
+        camera = Mixture(**kinds, **more, grey=0, clean=0, camera_strength=(level, level * 1.0001))  # type: ignore[arg-type]
         rows = []
         for i, picture in enumerate(clean):
             sample = camera.sample(picture[None], np.random.default_rng((strength, i)))
             noisy, target = sample[0][0], sample[1][0]
             rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
-        _print(str(strength), rows)
+        _print(name, rows)
 
     print(f"\n| sigma 15 beside | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
     for name, part in _plain_parts().items():
@@ -101,6 +115,14 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             results = (noisy, *(d(noisy) for d in denoisers))
             rows.append([psnr(result[~plain], target[~plain]) for result in results])
         _print(name, rows)
+
+    rows = []
+    y, x = np.mgrid[-1 : 1 : SIDE * 1j, -1 : 1 : SIDE * 1j]
+    for i, picture in enumerate(clean):
+        target = np.where((x**2 + y**2 < 0.6)[..., None], picture, np.uint8(245)) / np.float32(255)
+        noisy = as_file(gaussian(target[None], np.random.default_rng((35, i)), 35 / 255)[0][0])
+        rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
+    _print("sigma 35 in all, and a background of 245", rows)
 
     dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
     print(f"\n| dots | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
