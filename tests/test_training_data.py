@@ -825,6 +825,11 @@ def test_grey_pictures_are_made_of_coloured_ones_and_rounded(tmp_path: Path) -> 
         evaluate_model(SimpleNamespace(encode=None), tmp_path, grey=True)
 
 
+def test_clean_pictures_have_no_gain(grey: Path) -> None:
+    *_, last = format_table(evaluate_model(shifted_by(0.1), grey, degradations=["none"])).splitlines()
+    assert last.split()[-3] == "clean" and float(last.split()[-2]) > 0 and "inf" not in last
+
+
 def test_limit_skipped_files_and_table(grey: Path) -> None:
     (grey / "aa.png").write_bytes(b"broken")
     result = evaluate_model(shifted_by(0), grey, sigmas=[15, 50])
