@@ -20,7 +20,7 @@ from zenith_ae import pipelines
 from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.app.cli import run
 from zenith_ae.metrics import lattice_energy, psnr
-from zenith_ae.training.degradations import camera, gaussian, salt_and_pepper, stored
+from zenith_ae.training.degradations import blur, camera, gaussian, salt_and_pepper, stored
 from zenith_ae.training.evaluate import evaluate_model
 from zenith_ae.weights import available_weights, load_weights
 
@@ -194,6 +194,43 @@ def test_white_noise_goes_to_the_expert_and_all_other_does_not(name: str) -> Non
         assert chosen(stored, level / 255, 80) == "denoiser", level
     assert chosen(salt_and_pepper, 0.01) == "denoiser"
     assert dn.experts(clean) == ["denoiser"]
+
+
+@pytest.mark.parametrize("name", DENOISERS)
+@pytest.mark.parametrize("level", [8, 247])
+def test_noise_goes_from_backgrounds_where_half_of_it_is_clipped(name: str, level: int) -> None:
+    """What is left of noise there is weaker than it was, and estimates of it alone are too low."""
+    clean = example("cat.clean.png")
+    y, x = np.mgrid[-1 : 1 : clean.shape[0] * 1j, -1 : 1 : clean.shape[1] * 1j]
+    clean = np.where((x**2 + y**2 < 0.7)[..., None], clean, np.uint8(level))
+    noise = 30 * np.random.default_rng(0).standard_normal(clean.shape)
+    given = np.clip(clean + noise, 0, 255).round().astype(np.uint8)
+    dn = zenith_ae.load(name)
+    assert psnr(dn(given), clean) > psnr(dn(given, sigma=30), clean) - 0.5
+
+
+@pytest.mark.parametrize("name", DENOISERS)
+def test_hot_photosites_go_and_hide_no_other_noise(name: str) -> None:
+    """A demosaiced one is a blob or a cross of several pixels; a former network took the grain beside few
+    such dots for a part of the picture."""
+    clean = example("cat.clean.png")[None] * np.float32(0.3 / 255)
+    found = [camera(clean, np.random.default_rng(0), 8 / 255, hot=hot)[0] for hot in (0.0, 1e-3)]
+    dn = zenith_ae.load(name)
+    without, beside = (dn(noisy) for noisy in found)
+    hot = np.abs(found[1] - found[0]).max(axis=3) > 0.25
+    left = np.abs(beside - clean).max(axis=3)
+    assert hot.sum() > 50 and np.median(left[hot]) < 0.12
+    far = np.abs(found[1] - found[0]).max(axis=3) == 0
+    assert np.square(beside - clean)[far].mean() < 1.25 * np.square(without - clean)[far].mean()
+
+
+def test_soft_jpegs_become_sharper() -> None:
+    clean = example("cat.clean.png")
+    soft, _ = blur(clean[None] / np.float32(255), np.random.default_rng(0), "gaussian", 1.2)
+    stream = io.BytesIO()
+    Image.fromarray((soft[0] * 255).clip(0, 255).round().astype(np.uint8)).save(stream, "JPEG", quality=90)
+    given = np.asarray(Image.open(stream))
+    assert psnr(zenith_ae.load("zenith-deblur")(given), clean) > psnr(given, clean) + 0.7
 
 
 def test_grey_pictures_are_denoised_as_well_as_coloured_ones() -> None:

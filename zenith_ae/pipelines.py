@@ -596,10 +596,13 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def _clipped(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Cells (h, w) of 8 x 8 pixels of a picture (H, W, 3) of which a part is as dark or bright as can be."""
+    """Cells (h, w) of 8 x 8 pixels of a picture (H, W, 3) of which a part is as dark or bright as can be.
+
+    Floats beyond [0, 1] are not: whoever has such did not clip.
+    """
     peak = np.iinfo(picture.dtype).max if picture.dtype.kind == "u" else 1
     few = picture[::2, ::2]
-    at_end = ((few <= 0) | (few >= peak)).mean(axis=2, dtype=np.float32)
+    at_end = ((few == 0) | (few == peak)).mean(axis=2, dtype=np.float32)
     wider = [(0, 4 * cells - n) for cells, n in zip(shape, at_end.shape, strict=True)]
     at_end = np.pad(at_end, wider, mode="edge")
     share = at_end.reshape(shape[0], 4, shape[1], 4).mean(axis=(1, 3))
