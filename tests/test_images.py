@@ -1229,7 +1229,7 @@ def test_channels_of_a_tiff_that_are_left_out_are_noted(tmp_path):
     assert picture.layout == "RGB" and np.array_equal(picture.pixels, array[..., :3])
     assert picture.notes == ("1 further channel of the TIFF cannot be kept",)
     assert read_picture(tiff(tmp_path / "b.tif", array, (262, 2), (338, 2))).notes == ()
-    deep = read_picture(tiff(tmp_path / "c.tif", array.astype(np.uint16), (262, 2), (338, 0)))
+    deep = read_picture(tiff(tmp_path / "c.tif", array.astype(np.uint16) * 256, (262, 2), (338, 0)))
     assert (deep.layout, deep.pixels.dtype) == ("RGB", np.uint16)
     assert deep.notes == ("1 further channel of the TIFF cannot be kept",)
 
