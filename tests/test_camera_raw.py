@@ -184,7 +184,9 @@ def test_damaged_raw_is_one_line(rawpy, here, sigma_denoiser, capfd):
 
 
 def test_the_limit_holds_before_a_raw_is_developed(rawpy):
-    with pytest.raises(ImageError, match="20000 x 48 pixels, which count as 2560000, exceed the limit of 100000"):
+    with pytest.raises(
+        ImageError, match="20000 x 48 pixels, which count as 2560000, exceed the limit of 100000"
+    ):
         read_picture(dng(wide=20000), "a.dng", max_pixels=10**5)
 
 
