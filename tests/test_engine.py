@@ -478,29 +478,31 @@ def test_tiles_that_fit_are_found_where_threads_take_most_of_the_memory(rows: in
     assert fits(found) and work(found) <= 1.5 * work(square)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bf16", "int16"])
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "int16", "tiles"])
 def test_a_cut_behind_any_layer_changes_no_bit(dtype: str) -> None:
     """A stage reads what another made as a picture, and writes what another reads as one."""
-    pool = ResBlock(24, pool=True)
+    pool = ResBlock(64, pool=True)
     befores = (
-        (Conv(5, 24),),
-        (Linear(5, 24), Relu()),
-        (Conv(5, 40), Upsample(), Conv(40, 24)),
-        (Conv(5, 40), Upsample(), Conv(40, 24), Relu()),
-        (Conv(5, 40), Upsample(), Conv(40, 96), PixelShuffle(2)),
-        (Linear(5, 96), PixelShuffle(2)),
-        (Conv(5, 40), Upsample(), Linear(40, 24)),
-        (Conv(5, 70), Conv(70, 24)),
-        (ZenithBlock(5, 40), Linear(5, 24)),
+        (Conv(5, 64),),
+        (Linear(5, 64), Relu()),
+        (Conv(5, 40), Upsample(), Conv(40, 64)),
+        (Conv(5, 40), Upsample(), Conv(40, 64), Relu()),
+        (Conv(5, 40), Upsample(), Conv(40, 256), PixelShuffle(2)),
+        (Linear(5, 256), PixelShuffle(2)),
+        (Conv(5, 40), Upsample(), Linear(40, 64)),
+        (Conv(5, 70), Conv(70, 64)),
+        (ZenithBlock(5, 40), Linear(5, 64)),
+        (Linear(5, 64), Linear(64, 64, groups=2)),
     )
     afters = (
-        (Conv(24, 40),),
-        (Linear(24, 40), Relu()),
-        (PixelUnshuffle(2), Linear(96, 40)),
-        (PixelUnshuffle(2), Conv(96, 40)),
-        (Upsample(), Conv(24, 40)),
-        (ResBlock(24), Linear(24, 40)),
-        (ZenithBlock(24, 48), Conv(24, 40, 2)),
+        (Conv(64, 40),),
+        (Linear(64, 40), Relu()),
+        (PixelUnshuffle(2), Linear(256, 40)),
+        (PixelUnshuffle(2), Conv(256, 40)),
+        (Upsample(), Conv(64, 40)),
+        (ResBlock(64), Linear(64, 40)),
+        (Linear(64, 96, groups=2), Linear(96, 40)),
+        (ZenithBlock(64, 48), Conv(64, 40, 2)),
     )
     for before in befores:
         for after in afters:

@@ -278,6 +278,8 @@ class _Lowering:
                 step.add = self.kept[skip]
                 step.length = out.width * out.pitch
         channels = self.channels
+        # Whether a stage ends here, also where the network is compiled as a whole: sums are to be the same.
+        at_end = ends or (next_layer < len(self.layers) and spec.is_global(self.layers[next_layer]))
         if isinstance(layer, spec.SpectralLinear):
             outputs = layer.cout // shuffle**2 if step.out is None else step.out.pitch
             outputs *= shuffle**2
@@ -287,10 +289,10 @@ class _Lowering:
         elif identity:
             step.products = lambda: self.products.identity(step, channels, r, shuffle, upsample)
         elif isinstance(layer, spec.Conv):
-            cut = ends or (next_layer < len(self.layers) and spec.is_global(self.layers[next_layer]))
-            step.products = lambda: self.products.conv(i, layer, step, by_pixel, shuffle, upsample, cut)
+            step.products = lambda: self.products.conv(i, layer, step, by_pixel, shuffle, upsample, at_end)
         else:
-            step.products = lambda: self.products.linear(i, layer, step, r, shuffle)
+            at_edge = at_end or step.into is None or (i > 0 and spec.is_global(self.layers[i - 1]))
+            step.products = lambda: self.products.linear(i, layer, step, r, shuffle, at_edge)
         if skip is not None and not relu and shuffle == 1 and not spectral and not upsample:
             # The product itself adds the skip connection, before nothing else.
             step.add, step.residual = None, step.add

@@ -158,12 +158,11 @@ def spans(stage: Stage, padded: int, wanted: int, step: int) -> list[Span]:
     """Cut one axis into tiles of ``step`` input rows (a multiple of the alignment, or >= padded)."""
     if step >= padded:
         return [Span(0, padded, 0, wanted, 0)]
-    scale, align = stage.scale, stage.alignment
+    scale, (before, after) = stage.scale, stage.margins
     result = []
     for a in range(0, padded, step):
         start, stop = int(a * scale), min(int((a + step) * scale), wanted)
-        lo, hi = required_input(stage.layers, start, stop)
-        lo, hi = max(lo // align * align, 0), min(-(-hi // align) * align, padded)
+        lo, hi = max(a - before, 0), min(a + step + after, padded)
         result.append(Span(lo, hi, start, stop, start - int(lo * scale)))
     return result
 

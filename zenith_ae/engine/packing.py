@@ -54,28 +54,22 @@ class Packer:
         """Bytes of a value of an activation."""
         return 2 if self.bf16 else 4
 
-    @property
-    def in_pairs(self) -> bool:
-        """Whether products take two channels at a time, so that depths must be even."""
-        return self.bf16 or self.int16
-
     def whole(self, depth: int) -> int:
-        """A depth that products can take."""
-        return depth + depth % 2 if self.in_pairs else depth
+        """A depth that products can take: bf16 and int16 come in pairs."""
+        return depth + depth % 2 if self.bf16 or self.int16 else depth
 
-    def suits_integers(self, matrix: Array) -> bool:
-        """Whether a matrix (columns, ...) is to be one of integers: not where few columns would share the
-        rounding of what they read, nor where sums may be too long.
+    def pack(self, matrix: Array, own: Array | None) -> NDArray[Any]:
+        """(columns, taps, depth) as `pack` orders it, in the precision of the matrices.
 
-        It is asked of a layer's own matrix, which is the same wherever a network is cut.
+        ``own`` is the layer's matrix (columns, ...) without any padding, the same wherever a network is cut,
+        by which it is decided whether integers pay: not where few columns would share the rounding of what
+        they read, nor where sums may be too long. None is for a product that is to be exact to float32.
         """
-        return self.int16 and len(matrix) > BLOCK and matrix[0].size + MAX_TAPS <= INT16_DEPTH
-
-    def pack(self, matrix: Array, integers: bool) -> NDArray[Any]:
-        """(columns, taps, depth) as `pack` orders it, in the precision of the matrices."""
         if self.bf16:
             return pack(to_bf16(matrix))
-        return pack_int16(matrix) if integers else pack(matrix)
+        if self.int16 and own is not None and len(own) > BLOCK and own[0].size + MAX_TAPS <= INT16_DEPTH:
+            return pack_int16(matrix)
+        return pack(matrix)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         if key not in self._packed:

@@ -105,21 +105,15 @@ class Products:
         matrix: Array,
         bias: Array | None,
         shuffle: int,
-        exact: bool = False,
     ) -> Product:
-        """A product from taps and (columns, taps, depth) of weights in torch's order of channels.
-
-        Never one of integers where it is to be ``exact``: an enlarged input's four phases round what each
-        reads, and one product for all of them would round it otherwise.
-        """
+        """A product from taps and (columns, taps, depth) of weights in torch's order of channels."""
         # The row of a picture is one tap. A depth that has to be even also reads a zero channel.
         taken, depth = (1, matrix[0].size) if step.into is None else matrix.shape[1:]
         split = step.split or (step.into is not None and step.into.split)
         # The picture itself is read as it is; what only moves pixels (i < 0) changes none.
-        of_picture = self.first == 0 and (step.into is None or step.into.picture)
-        integers = i >= 0 and not (exact or of_picture) and self.packer.suits_integers(matrix)
+        exact = i < 0 or (self.first == 0 and (step.into is None or step.into.picture))
         whole = 2 * depth if split else self.packer.whole(depth)
-        key = (*key, shuffle, step.out is None, step.into is None, integers, split)
+        key = (*key, shuffle, step.out is None, step.into is None, split)
 
         def make() -> tuple[NDArray[Any], Array | None]:
             weights = packing.round_over_taps(matrix) if self.packer.bf16 else matrix
@@ -129,7 +123,7 @@ class Products:
                 ordered = np.concatenate([ordered, ordered], 2)
             elif whole > depth:
                 ordered = np.pad(ordered, ((0, 0), (0, 0), (0, whole - depth)))
-            packed = self.packer.pack(ordered, integers)
+            packed = self.packer.pack(ordered, None if exact else matrix)
             if bias is None:
                 return packed, None
             return packed, packing.vector(columns(step, bias, shuffle), len(packed) * BLOCK)
@@ -142,13 +136,15 @@ class Products:
         where = blocks(step, len(weight) * BLOCK, shuffle)
         return Product(offsets, depth, where, weight, packed_bias, rows=rows)
 
-    def linear(self, i: int, layer: spec.Linear, step: Step, r: int, shuffle: int) -> list[Product]:
+    def linear(
+        self, i: int, layer: spec.Linear, step: Step, r: int, shuffle: int, at_edge: bool
+    ) -> list[Product]:
+        """Groups are one product with zeros ``at_edge``, where a stage begins or ends."""
         weight = self.tensor(i, "weight")
         bias = self.tensor(i, "bias") if layer.bias else None
         wide, deep = layer.cout // layer.groups, layer.cin // layer.groups
-        grouped = layer.groups > 1 and r == 1 and shuffle == 1 and wide % BLOCK == 0 and step.store == 0
-        # In pairs an odd group would read the next one's channels, and pictures of bf16 may be sums of two.
-        grouped = grouped and not (self.packer.in_pairs and (deep % 2 or step.into is None))
+        grouped = layer.groups > 1 and r == 1 and shuffle == 1 and wide % BLOCK == 0 and not at_edge
+        grouped = grouped and self.packer.whole(deep) == deep  # or it would read the next one's channels
         if not grouped:
             if layer.groups > 1 and layer.cout * layer.cin > MAX_IDENTITY**2:
                 raise ConfigError(
@@ -163,8 +159,7 @@ class Products:
             rows = slice(g * wide, (g + 1) * wide)
 
             def make(rows: slice = rows) -> tuple[NDArray[Any], Array | None]:
-                own = weight[rows, None]
-                packed = self.packer.pack(own, self.packer.suits_integers(own))
+                packed = self.packer.pack(weight[rows, None], weight[rows])
                 return packed, None if bias is None else packing.vector(bias[rows], wide)
 
             packed, packed_bias = self.once(("group", g), i, make)
@@ -174,10 +169,10 @@ class Products:
         return products
 
     def conv(
-        self, i: int, layer: spec.Conv, step: Step, r: int, shuffle: int, upsample: bool, cut: bool
+        self, i: int, layer: spec.Conv, step: Step, r: int, shuffle: int, upsample: bool, at_end: bool
     ) -> list[Product]:
-        """``r`` x ``r`` pixels are side by side in the channels that it reads (`compiler.load`); at a ``cut``
-        the network, or a stage that it may be cut into, ends.
+        """``r`` x ``r`` pixels are side by side in the channels that it reads (`compiler.load`); ``at_end``
+        of a stage the phases of an enlarged input are one product.
         """
         weight = self.tensor(i, "weight")
         if r > 1:
@@ -189,7 +184,7 @@ class Products:
         if not upsample:
             return [self.product(("conv", r), i, step, TAPS_3X3, matrix, bias, shuffle)]
         merged = self.once(("phases",), i, lambda: packing.phases(weight))
-        if step.out is None or shuffle > 1:
+        if at_end or shuffle > 1:
             # All four phases as one product on 3x3 taps, and a pixel shuffle.
             whole = np.zeros((layer.cout, 2, 2, 9, layer.cin), np.float32)
             for (py, px), kernel in merged.items():
@@ -198,10 +193,10 @@ class Products:
             # Rows in torch's order for a shuffle by 2 and then by `shuffle`, as one shuffle.
             whole = nest(whole, shuffle)
             wide_bias = None if bias is None else nest(np.tile(bias[:, None, None], (1, 2, 2)), shuffle)
-            return [self.product(("up", shuffle), i, step, TAPS_3X3, whole, wide_bias, 2 * shuffle, cut)]
+            return [self.product(("up", shuffle), i, step, TAPS_3X3, whole, wide_bias, 2 * shuffle)]
         products = []
         for (py, px), kernel in merged.items():
-            p = self.product(("phase", py, px), i, step, packing.phase(py, px), kernel, bias, 1, cut)
+            p = self.product(("phase", py, px), i, step, packing.phase(py, px), kernel, bias, 1)
             p.out = py * step.out.row + px * step.out.pitch
             products.append(p)
         return products
@@ -278,8 +273,7 @@ class Products:
         def make() -> tuple[NDArray[Any], Array | None]:
             more = (columns - weight.shape[0], depth - weight.shape[1])
             padded = np.pad(weight, [(0, n) for n in (*more, 0, 0)])
-            matrices = packing.winograd(padded).reshape(-1, 1, depth)
-            packed = self.packer.pack(matrices, self.packer.suits_integers(weight))
+            packed = self.packer.pack(packing.winograd(padded).reshape(-1, 1, depth), weight)
             return packed, None if bias is None else packing.vector(bias, columns)
 
         packed, packed_bias = self.once(("winograd", *key), i, make)
@@ -301,8 +295,7 @@ class Products:
         def pack(name: str, depth: int) -> NDArray[Any]:
             weight = self.tensor(i, name)[:, None, :, 0, 0]
             padded = np.pad(weight, ((0, 0), (0, 0), (0, depth - weight.shape[2])))
-            integers = self.packer.suits_integers(weight)
-            return self.once((name,), i, lambda: self.packer.pack(padded, integers))
+            return self.once((name,), i, lambda: self.packer.pack(padded, weight))
 
         depth = self.packer.whole(x.channels)
         widen = Product([0], depth, list(range(0, wide, BLOCK)), pack("pool.0.weight", depth), None)
@@ -328,8 +321,7 @@ class Products:
                 padded = np.zeros((columns, 1, depth), np.float32)
                 padded[: len(weight[rows]), 0, : weight.shape[1]] = weight[rows]
                 bias = self.tensor(i, f"{name}.bias")[rows]
-                integers = self.packer.suits_integers(weight)
-                return self.packer.pack(padded, integers), packing.vector(bias, columns)
+                return self.packer.pack(padded, weight), packing.vector(bias, columns)
 
             return self.once((name, g), i, make)
 
