@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from zenith_ae.errors import MissingDependencyError, why_no_kernels
 from zenith_ae.files import reason
 
 from .session import Model, Number
@@ -196,11 +195,9 @@ def serve(
         raise click.ClickException(
             f"the server needs {error.name}: install the extra with  pip install 'zenith-ae[serve]'"
         ) from None
-    try:
-        from zenith_ae._kernels import current_isa
-    except ImportError as error:
-        raise MissingDependencyError(why_no_kernels(error)) from None
-    current_isa()  # a server that can compute nothing had better not start
+    from zenith_ae.engine import native  # whose error says why there are no kernels
+
+    native.current_isa()  # a server that can compute nothing had better not start
     try:
         listen(host, port, Limits(max_upload * 2**20, max_pixels, jobs, queue, timeout), threads)
     except OSError as error:

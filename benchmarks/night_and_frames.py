@@ -12,7 +12,7 @@ photograph's own pixels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -43,6 +43,8 @@ SIDE = 256
 
 def photographs(count: int) -> list[np.ndarray]:
     """The middles of the first pictures of CBSD68, (256, 256, 3) uint8."""
+    if not CBSD68.exists():
+        raise SystemExit(f"{CBSD68} is not there (set ZENITH_SHARED)")
     pictures = [decode_rgb(read()) for _, read in islice(iter_encoded(CBSD68), count)]
     corners = [((p.shape[0] - SIDE) // 2, (p.shape[1] - SIDE) // 2) for p in pictures]
     return [p[y : y + SIDE, x : x + SIDE] for p, (y, x) in zip(pictures, corners, strict=True)]
@@ -77,7 +79,13 @@ def _hot(clean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return as_file(noisy)
 
 
-def _print(name: str, rows: list[list[float]]) -> None:
+def print_head(title: str, models: Sequence[zenith_ae.Denoiser]) -> None:
+    """The head of a table with a column for what is given and one for each model."""
+    head = " | ".join(f"{model.name} ({model.hash})" for model in models)
+    print(f"| {title} | given | {head} |\n|---|--:|{'--:|' * len(models)}")
+
+
+def print_means(name: str, rows: list[list[float]]) -> None:
     print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
 
 
@@ -85,14 +93,11 @@ def _print(name: str, rows: list[list[float]]) -> None:
 @click.argument("models", nargs=-1)
 @click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
 def main(models: tuple[str, ...], pictures: int) -> None:
-    if not CBSD68.exists():
-        raise SystemExit(f"{CBSD68} is not there (set ZENITH_SHARED)")
     names = models or ("zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large")
     denoisers = [zenith_ae.load(name) for name in names]
     clean = photographs(pictures)
 
-    head = " | ".join(f"{d.name} ({d.hash})" for d in denoisers)
-    print(f"| camera noise | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
+    print_head("camera noise", denoisers)
     for name, (strength, more) in CAMERAS.items():
         kinds = {kind: float(kind == "camera") for kind in Mixture.KINDS}
         level = strength / 255
@@ -102,9 +107,10 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             sample = camera.sample(picture[None], np.random.default_rng((strength, i)))
             noisy, target = sample[0][0], sample[1][0]
             rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
-        _print(name, rows)
+        print_means(name, rows)
 
-    print(f"\n| sigma 15 beside | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
+    print()
+    print_head("sigma 15 beside", denoisers)
     for name, part in _plain_parts().items():
         plain, colour = part()
         rows = []
@@ -114,7 +120,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             noisy[plain] = colour
             results = (noisy, *(d(noisy) for d in denoisers))
             rows.append([psnr(result[~plain], target[~plain]) for result in results])
-        _print(name, rows)
+        print_means(name, rows)
 
     rows = []
     y, x = np.mgrid[-1 : 1 : SIDE * 1j, -1 : 1 : SIDE * 1j]
@@ -122,17 +128,18 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         target = np.where((x**2 + y**2 < 0.6)[..., None], picture, np.uint8(245)) / np.float32(255)
         noisy = as_file(gaussian(target[None], np.random.default_rng((35, i)), 35 / 255)[0][0])
         rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
-    _print("sigma 35 in all, and a background of 245", rows)
+    print_means("sigma 35 in all, and a background of 245", rows)
 
     dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
-    print(f"\n| dots | given | {head} |\n|---|--:|{'--:|' * len(denoisers)}")
+    print()
+    print_head("dots", denoisers)
     for name, degrade in (dots | {"0.1% of the values hot, and sigma 5": _hot}).items():
         rows = []
         for i, picture in enumerate(clean):
             target = picture / np.float32(255)
             noisy = degrade(target[None], np.random.default_rng((7, i)))[0]
             rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
-        _print(name, rows)
+        print_means(name, rows)
 
 
 if __name__ == "__main__":

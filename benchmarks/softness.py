@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 import click
 import numpy as np
-from night_and_frames import photographs
+from night_and_frames import photographs, print_head, print_means
 from PIL import Image
-from quality import CBSD68
 
 import zenith_ae
 from zenith_ae.metrics import psnr
@@ -71,18 +70,15 @@ CASES: dict[str, Degrade] = {
 @click.argument("models", nargs=-1)
 @click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
 def main(models: tuple[str, ...], pictures: int) -> None:
-    if not CBSD68.exists():
-        raise SystemExit(f"{CBSD68} is not there (set ZENITH_SHARED)")
     sharpeners = [zenith_ae.load(name) for name in models or ("zenith-deblur",)]
-    head = " | ".join(f"{model.name} ({model.hash})" for model in sharpeners)
-    print(f"| | given | {head} |\n|---|--:|{'--:|' * len(sharpeners)}")
     clean = photographs(pictures)
+    print_head("", sharpeners)
     for name, degrade in CASES.items():
         rows = []
         for picture in clean:
             given = degrade(picture)
             rows.append([psnr(given, picture), *(psnr(model(given), picture) for model in sharpeners)])
-        print(f"| {name.strip()} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+        print_means(name.strip(), rows)
 
 
 if __name__ == "__main__":
