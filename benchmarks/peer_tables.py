@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -241,100 +241,102 @@ def scaling(rows: list[Row], run: Run) -> Tables:
 
 # --- targets --------------------------------------------------------------------------------
 
+Aim = tuple[str, str, str | None]  # what, how much is wanted, how much there is if it was measured
+
 
 def targets(runs: list[Run]) -> Lines:
     """What this project set out to reach, beside what these runs say; 512x512 unless said otherwise.
 
     A target that several runs measured has the values of all of them.
     """
-    found: Lines = []
-
-    def add(what: str, aim: str, value: str | None) -> None:
-        same = next((row for row in found if row[0] == what), None)
-        if value is not None and same:
-            same[2] += f", {value}"
-        elif value is not None:
-            found.append([what, aim, value])
-
+    found: dict[tuple[str, str], list[str]] = {}
     for run in runs:
-        if run["architecture"] != "taesd":
-            continue
-        level = "best levels" if run["isa"] == "best" else run["isa"]
-        times = round_trips([r for r in run["rows"] if r["table"] == "taesd" and r["size"] == 512])
+        if run["architecture"] == "taesd":
+            for topic, aims in AIMS.items():
+                rows = [row for row in run["rows"] if row["table"] == topic]
+                for what, wanted, value in aims(rows, run):
+                    if value is not None:
+                        found.setdefault((what, wanted), []).append(value)
+    return [[what, wanted, ", ".join(values)] for (what, wanted), values in found.items()]
 
-        def fastest(start: str, key: str = "both", times: Any = times) -> float | None:
-            return min(
-                (ms[key] for name, ms in times.items() if f"{name} ".startswith(f"{start} ")), default=None
-            )
 
-        def ratio(peer: str, own: str, key: str = "both", fastest: Any = fastest) -> str | None:
-            a, b = fastest(peer, key), fastest(own, key)
-            return f"{a / b:.1f}x ({number(a)} / {number(b)} ms)" if a and b else None
+def taesd_aims(rows: list[Row], run: Run) -> Iterator[Aim]:
+    times = round_trips([row for row in rows if row["size"] == 512])
 
-        if run["isa"] == "avx2":
-            add(
-                "Lite round trip, avx2, against torch eager float32 (its faster layout)",
-                "10x",
-                ratio(REFERENCE, "zenith-taef2-lite"),
-            )
-            add("Lite round trip, avx2, against ONNX Runtime without limit", "1x",
-                ratio("ONNX Runtime", "zenith-taef2-lite"))  # fmt: skip
-        if run["isa"] == "best":
-            add("Lite round trip against OpenVINO bf16", "8x", ratio("OpenVINO bf16", "zenith-taef2-lite"))
-            add("zenith-taef2 round trip against OpenVINO bf16", "3x", ratio("OpenVINO bf16", "zenith-taef2"))
-            add("nano decode against OpenVINO bf16's", "12x",
-                ratio("OpenVINO bf16", "zenith-taef2-nano", "decoder"))  # fmt: skip
-            for dtype in ("float32", "bf16"):
-                add(f"TAESD round trip against OpenVINO, {dtype}", "1x",
-                    ratio(f"OpenVINO {dtype}", f"zenith-ae, TAESD {dtype}"))  # fmt: skip
-        rows = [row for row in run["rows"] if row["table"] == "models"]
-        for name in dict.fromkeys(row["model"] for row in rows):
-            for kind in ("eager", "compile"):
-                total = {"peer": 0.0, "own": 0.0}
-                parts = {row["operation"] for row in rows if row["model"] == name}
-                for part in parts - ({"denoiser"} if "white" in parts else set()):  # one of the two is run
-                    ms = {
-                        r["contender"]: r["ms"] for r in rows if (r["model"], r["operation"]) == (name, part)
-                    }
-                    peers = [v for k, v in ms.items() if k.startswith("torch") and kind in k]
-                    own = [v for k, v in ms.items() if not k.startswith("torch")]
-                    total["peer"] += min(peers, default=float("nan"))
-                    total["own"] += min(own, default=float("nan"))
-                value = total["peer"] / total["own"]
-                add(
-                    f"{name} against itself in torch {kind}, {level}",
-                    "2x",
-                    f"{value:.1f}x" if value > 0 else None,
-                )
-        ms = {row["contender"]: row["ms"] for row in run["rows"] if row["table"] == "denoise"}
-        ffdnet = min((value for name, value in ms.items() if name.startswith("FFDNet, torch")), default=None)
-        aims = {"zenith-denoise-large": "1x", "zenith-denoise": "5x", "zenith-denoise-fast": "10x"}
-        for name, aim in aims.items():
-            mine = {key: value for key, value in ms.items() if key.startswith(f"{name} ")}
-            # An aim is for either kind of noise, which go through networks of their own.
-            kinds = [[value for key, value in mine.items() if ("mottled" in key) is m] for m in (False, True)]
-            own = max((min(values) for values in kinds if values), default=None)
-            if own and ffdnet:
-                add(f"{name}, 1 megapixel, against FFDNet in torch, {level}", aim, f"{ffdnet / own:.1f}x")
-            if own and run["isa"] == "avx2" and aim != "1x":
-                add(f"{name}, 1 megapixel, avx2", "500 ms or less", f"{own:.0f} ms")
-        sizes = {row["contender"]: row["bytes"] for row in run["rows"] if row["table"] == "memory"}
-        for name, size in sizes.items():
-            if name.startswith("zenith") and REFERENCE in sizes:
-                add(f"peak memory of a decode, {name}, {level}", "0.25 of torch eager's",
-                    f"{size / sizes[REFERENCE]:.2f}")  # fmt: skip
-        rows = [row for row in run["rows"] if row["table"] == "scaling"]
-        for name in dict.fromkeys(row["contender"] for row in rows):
-            per = [
-                r["ms"] / r["size"] ** 2
-                for r in rows
-                if (r["contender"], r["threads"]) == (name, run["threads"])
-            ]
-            add(
-                f"{name}, slowest against fastest time a pixel, {level}", "1.15", f"{max(per) / min(per):.2f}"
-            )
-            ms = {(r["size"], r["threads"]): r["ms"] for r in rows if r["contender"] == name}
-            if run["threads"] > 1 and (512, 1) in ms and (512, run["threads"]) in ms:
-                add(f"{name}, {run['threads']} threads against one, {level}", "1.85x",
-                    f"{ms[512, 1] / ms[512, run['threads']]:.2f}x")  # fmt: skip
-    return found
+    def fastest(start: str, key: str) -> float | None:
+        return min(
+            (ms[key] for name, ms in times.items() if f"{name} ".startswith(f"{start} ")), default=None
+        )
+
+    def ratio(peer: str, own: str, key: str = "both") -> str | None:
+        a, b = fastest(peer, key), fastest(own, key)
+        return f"{a / b:.1f}x ({number(a)} / {number(b)} ms)" if a and b else None
+
+    lite, vino = "zenith-taef2-lite", "OpenVINO bf16"
+    if run["isa"] == "avx2":
+        yield (f"Lite round trip, avx2, against {REFERENCE} (its faster layout)", "10x",
+               ratio(REFERENCE, lite))  # fmt: skip
+        yield "Lite round trip, avx2, against ONNX Runtime without limit", "1x", ratio("ONNX Runtime", lite)
+    if run["isa"] == "best":
+        yield f"Lite round trip against {vino}", "8x", ratio(vino, lite)
+        yield f"zenith-taef2 round trip against {vino}", "3x", ratio(vino, "zenith-taef2")
+        yield f"nano decode against {vino}'s", "12x", ratio(vino, "zenith-taef2-nano", "decoder")
+        for dtype in ("float32", "bf16"):
+            against = ratio(f"OpenVINO {dtype}", f"zenith-ae, TAESD {dtype}")
+            yield f"TAESD round trip against OpenVINO, {dtype}", "1x", against
+
+
+def model_aims(rows: list[Row], run: Run) -> Iterator[Aim]:
+    for name in dict.fromkeys(row["model"] for row in rows):
+        parts = {row["operation"] for row in rows if row["model"] == name}
+        parts -= {"denoiser"} if "white" in parts else set()  # one of the two is run
+        for kind in ("eager", "compile"):
+            peer = own = 0.0
+            for part in parts:
+                ms = {r["contender"]: r["ms"] for r in rows if (r["model"], r["operation"]) == (name, part)}
+                peers = [v for k, v in ms.items() if k.startswith("torch") and kind in k]
+                peer += min(peers, default=float("nan"))
+                own += min((v for k, v in ms.items() if not k.startswith("torch")), default=float("nan"))
+            value = f"{peer / own:.1f}x" if peer / own > 0 else None
+            yield f"{name} against itself in torch {kind}, {limit(run)}", "2x", value
+
+
+def denoise_aims(rows: list[Row], run: Run) -> Iterator[Aim]:
+    ms = {row["contender"]: row["ms"] for row in rows}
+    ffdnet = min((value for name, value in ms.items() if name.startswith("FFDNet, torch")), default=None)
+    wanted = {"zenith-denoise-large": "1x", "zenith-denoise": "5x", "zenith-denoise-fast": "10x"}
+    for name, aim in wanted.items():
+        mine = {key: value for key, value in ms.items() if key.startswith(f"{name} ")}
+        # An aim is for either kind of noise, which go through networks of their own.
+        kinds = [[value for key, value in mine.items() if ("mottled" in key) is m] for m in (False, True)]
+        own = max((min(values) for values in kinds if values), default=None)
+        if own and ffdnet:
+            yield f"{name}, 1 megapixel, against FFDNet in torch, {limit(run)}", aim, f"{ffdnet / own:.1f}x"
+        if own and run["isa"] == "avx2" and aim != "1x":
+            yield f"{name}, 1 megapixel, avx2", "500 ms or less", f"{own:.0f} ms"
+
+
+def memory_aims(rows: list[Row], run: Run) -> Iterator[Aim]:
+    sizes = {row["contender"]: row["bytes"] for row in rows}
+    for name, size in sizes.items():
+        if name.startswith("zenith") and REFERENCE in sizes:
+            share = f"{size / sizes[REFERENCE]:.2f}"
+            yield f"peak memory of a decode, {name}, {limit(run)}", "0.25 of torch eager's", share
+
+
+def scaling_aims(rows: list[Row], run: Run) -> Iterator[Aim]:
+    many = run["threads"]
+    for name in dict.fromkeys(row["contender"] for row in rows):
+        ms = {(row["size"], row["threads"]): row["ms"] for row in rows if row["contender"] == name}
+        per = [value / size**2 for (size, threads), value in ms.items() if threads == many]
+        slowest = f"{max(per) / min(per):.2f}"
+        yield f"{name}, slowest against fastest time a pixel, {limit(run)}", "1.15", slowest
+        if many > 1 and (512, 1) in ms and (512, many) in ms:
+            gain = f"{ms[512, 1] / ms[512, many]:.2f}x"
+            yield f"{name}, {many} threads against one, {limit(run)}", "1.85x", gain
+
+
+AIMS: dict[str, Callable[[list[Row], Run], Iterator[Aim]]] = {
+    "taesd": taesd_aims, "models": model_aims, "denoise": denoise_aims, "memory": memory_aims,
+    "scaling": scaling_aims,
+}  # fmt: skip

@@ -9,8 +9,8 @@ Tables, each measured in one run in which all contenders take turns with equal t
 * ``memory``: peak resident memory of a decode above that of the imports, a process each;
 * ``scaling``: time per pixel over sizes, and one thread against several.
 
-``--isa avx2`` limits everything that can be limited (torch, oneDNN, us) to that level, ``best``
-limits nothing; several levels are measured one after the other, each in a process of its own.
+``--isa avx2`` or ``avx2vnni`` limits everything that can be limited (torch, oneDNN, us) to that level,
+``best`` limits nothing; several levels are measured one after the other, each in a process of its own.
 ``--page`` writes the tables into docs/performance.md, ``--read`` takes earlier JSON files in place
 of (or, with ``--tables``, beside) a measurement. Medians; what cannot run is listed with its reason.
 
@@ -42,7 +42,10 @@ DENOISE, FAST, LARGE = "zenith-denoise", "zenith-denoise-fast", "zenith-denoise-
 REFERENCE = "torch eager float32"
 PACKAGES = ("torch", "onnxruntime", "openvino", "opencv-python-headless", "numpy")
 #: Read by oneDNN (in torch and OpenVINO) and torch when they are loaded. ONNX Runtime has no such limit.
-LIMITS = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+LIMITS = {
+    "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    "avx2vnni": {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "ATEN_CPU_CAPABILITY": "avx2"},
+}
 
 
 def arguments() -> argparse.Namespace:
@@ -51,7 +54,7 @@ def arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--tables", nargs="*", choices=TABLES, help="[default: all, none with --read]")
-    add("--isa", nargs="+", default=["best"], choices=["best", "generic", "avx2", "avx512"])
+    add("--isa", nargs="+", default=["best"], choices=["best", "generic", *LIMITS, "avx512"])
     add("--sizes", type=int, nargs="+", default=[256, 512, 1024, 2048], help="of the table taesd")
     add("--models-size", type=int, default=512)
     add("--scaling-sizes", type=int, nargs="+", default=[256, 512, 1024, 2048, 4096])
@@ -104,7 +107,7 @@ def measure(isa: str) -> dict[str, Any]:
     """One level, measured in a process of its own since libraries read their limits when loaded."""
     environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
     if isa != "best":
-        environment |= {"ZENITH_ISA": isa} | (LIMITS if isa == "avx2" else {})
+        environment |= {"ZENITH_ISA": isa} | LIMITS.get(isa, {})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.json"
         command = [sys.executable, __file__, *sys.argv[1:], "--isa", isa, "--child", str(file)]
@@ -180,7 +183,7 @@ class Child:
         for name, make in CONTENDERS.items():
             if not self.wanted(name, size) or not name.startswith(only):
                 continue
-            if name.startswith("torch") and "bf16" in name and self.options.isa[0] in ("generic", "avx2"):
+            if name.startswith("torch") and "bf16" in name and self.options.isa[0] in ("generic", *LIMITS):
                 self.left_out[name] = "torch emulates bf16 at this level, several times slower than float32"
                 continue
             try:

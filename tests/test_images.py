@@ -1223,6 +1223,20 @@ def test_a_tiff_whose_zero_is_white_is_no_negative(tmp_path, dtype):
     np.testing.assert_allclose(read_picture(tmp_path / "back.tif").pixels, right.pixels, atol=1e-6)
 
 
+@pytest.mark.parametrize("bits", [16, 32])
+def test_a_tiff_of_signed_integers_comes_back_with_as_many_bits(tmp_path, bits):
+    values = np.arange(48).reshape(6, 8) * 680
+    array = values.astype(f"int{bits}")
+    picture = read_picture(tiff(tmp_path / "a.tif", array, (339, 2)))
+    assert np.array_equal(picture.pixels[..., 0], values) and picture.pixels.dtype == np.uint16
+    write_picture(picture, tmp_path / "b.tif")
+    with Image.open(tmp_path / "b.tif") as back:
+        assert back.tag_v2[258] == (bits,) and np.array_equal(np.asarray(back), values)
+    array[0, 0] = -1
+    with pytest.raises(ImageError, match=r"\(-1 to 31960\); scale them"):
+        read_picture(tiff(tmp_path / "c.tif", array, (339, 2)))
+
+
 def test_channels_of_a_tiff_that_are_left_out_are_noted(tmp_path):
     array = np.arange(6 * 8 * 4, dtype=np.uint8).reshape(6, 8, 4)
     picture = read_picture(tiff(tmp_path / "a.tif", array, (262, 2), (338, 0)))

@@ -33,6 +33,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -284,71 +285,10 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         plugin, formats = _identify(head, name)
         if re.match(rb"P[123]\s", head):
             file = without_comments(file)
-        with _pillow_allows(_limit(max_pixels)[0]), _open(file, plugin, formats) as image:
-            notes: tuple[str, ...] = ()
-            count, trouble = _count(image) if every else (1, "")
-            if trouble or (not every and has_more(image)):
-                notes = (trouble or "only the first of several pictures in the file is used",)
-            if image.format == "MPO":
-                notes = (*notes, "further pictures in the JPEG (a preview, a second view) are not kept")
-            elif has_gain_map(image.info.get("xmp")):
-                notes = (*notes, "the HDR gain map is not kept")
-            elif image.format == "PNG" and png_colours(file) not in (None, _SRGB):
-                notes = (*notes, "the PNG's colour space (cICP) is not kept, so it looks different")
-            # The pages of a document differ in size, and are checked one by one.
-            check_size(image.size, name, max_pixels, 1 if image.format == "TIFF" else count)
-            lossless = image.format == "WEBP" and webp_is_lossless(file)
-            format = "JPEG" if image.format == "MPO" else image.format
-            pictures: list[Picture] = []
-            again: ImageFile.ImageFile | None = None
-            area = 0
-            for index in range(count):
-                if index:
-                    image.seek(index)
-                    check_size(image.size, name, max_pixels, before=area)  # pages may differ
-                area += _counted(image.size, True)
-                tags = getattr(image, "tag_v2", {})
-                if _TILE_WIDTH in tags and _TILE_HEIGHT in tags:  # decoded whole, however small the page
-                    check_size((tags[_TILE_WIDTH], tags[_TILE_HEIGHT]), name, max_pixels)
-                deep = deep_colour(image) if count == 1 or format == "TIFF" else None
-                lost: tuple[str, ...] = ()
-                if not deep and _is_deeper(image, head):
-                    lost = ("16-bit colour is read as 8 bits a channel",)
-                image.tile = deep.passes[0] if deep else image.tile
-                _forget_other_palettes(image)
-                sideways = tags.get(ORIENTATION) in (5, 6, 7, 8)
-                image.load()
-                _scale_key(image, head)
-                metadata = read_metadata(image)
-                if sideways and "dpi" in metadata:  # Pillow turns a TIFF while loading, but not this
-                    metadata["dpi"] = metadata["dpi"][::-1]
-                if image.format == "WEBP":
-                    metadata["lossless"] = lossless
-                metadata |= {key: image.info[key] for key in _ANIMATION if key in image.info}
-                if image.format == "GIF" and metadata.get("loop"):
-                    # It says how often to repeat, others how often to play; WebP has 16 bits for it too.
-                    metadata["loop"] = min(metadata["loop"] + 1, 2**16 - 1)
-                if format == "TIFF":
-                    _forget_other_pages(metadata, image)
-                frame = upright(image, metadata) if count == 1 else upright(image.copy(), metadata)
-                if deep:
-                    frames: list[Image.Image] = [frame]
-                    if deep.passes[1:]:
-                        again = again or _open(file, plugin, formats)
-                        again.seek(index)
-                        again.tile = deep.passes[1]
-                        _forget_other_palettes(again)
-                        again.load()
-                        frames.append(upright(again, {}))
-                    pixels, layout = deep.pixels(frames, image.info.get("transparency"))
-                    picture = Picture(pixels, layout, layout, format, metadata, notes)
-                else:
-                    picture = from_pil(frame, metadata, format, lost + notes, name)
-                    picture = _as_tiff_means(picture, image, name) if format == "TIFF" else picture
-                pictures.append(_within(_less(picture, tags)))
-            if format != "TIFF":
-                pictures = [*alike(pictures)]
-            return replace(pictures[0], more=tuple(pictures[1:]))
+        reopen = partial(_open, file, plugin, formats)
+        with _pillow_allows(_limit(max_pixels)[0]), reopen() as image:
+            first, *others = _Pages(image, reopen, file, head, name, max_pixels).pictures(every)
+            return replace(first, more=tuple(others))
     except (ConfigError, ImageError, MissingDependencyError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -367,6 +307,97 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         ) from None
 
 
+class _Pages:
+    """The frames or pages of an opened file, decoded one after the other within `_pillow_allows`."""
+
+    def __init__(
+        self, image: ImageFile.ImageFile, reopen: Callable[[], ImageFile.ImageFile], file: BinaryIO,
+        head: bytes, name: str, max_pixels: int | None,
+    ) -> None:  # fmt: skip
+        self.image, self.file, self.head, self.name, self.max_pixels = image, file, head, name, max_pixels
+        self.format = "JPEG" if image.format == "MPO" else image.format
+        self.lossless = image.format == "WEBP" and webp_is_lossless(file)
+        self._reopen = reopen
+        self._again: ImageFile.ImageFile | None = None  # opened once more, for second passes of decoding
+        self._area = 0  # of the pages so far, as limits count it
+
+    def pictures(self, every: bool) -> Sequence[Picture]:
+        """The first picture, or every one; those of an animation in one layout."""
+        count, trouble = _count(self.image) if every else (1, "")
+        notes = self._notes(every, trouble)
+        # The pages of a document differ in size, and are checked one by one.
+        document = self.format == "TIFF"
+        check_size(self.image.size, self.name, self.max_pixels, 1 if document else count)
+        pictures = [self._page(index, count > 1, notes) for index in range(count)]
+        return pictures if document else alike(pictures)
+
+    def _notes(self, every: bool, trouble: str) -> tuple[str, ...]:
+        """What of the file as a whole is not kept."""
+        image, notes = self.image, []
+        if trouble or (not every and has_more(image)):
+            notes.append(trouble or "only the first of several pictures in the file is used")
+        if image.format == "MPO":
+            notes.append("further pictures in the JPEG (a preview, a second view) are not kept")
+        elif has_gain_map(image.info.get("xmp")):
+            notes.append("the HDR gain map is not kept")
+        elif image.format == "PNG" and png_colours(self.file) not in (None, _SRGB):
+            notes.append("the PNG's colour space (cICP) is not kept, so it looks different")
+        return tuple(notes)
+
+    def _page(self, index: int, several: bool, notes: tuple[str, ...]) -> Picture:
+        image = self.image
+        if index:
+            image.seek(index)
+            check_size(image.size, self.name, self.max_pixels, before=self._area)  # pages may differ
+        self._area += _counted(image.size, True)
+        tags = getattr(image, "tag_v2", {})
+        if _TILE_WIDTH in tags and _TILE_HEIGHT in tags:  # decoded whole, however small the page
+            check_size((tags[_TILE_WIDTH], tags[_TILE_HEIGHT]), self.name, self.max_pixels)
+        deep = deep_colour(image) if not several or self.format == "TIFF" else None
+        if not deep and _is_deeper(image, self.head):
+            notes = ("16-bit colour is read as 8 bits a channel", *notes)
+        image.tile = deep.passes[0] if deep else image.tile
+        _forget_other_palettes(image)
+        sideways = tags.get(ORIENTATION) in (5, 6, 7, 8)
+        image.load()
+        _scale_key(image, self.head)
+        metadata = self._metadata(sideways)
+        frame = upright(image.copy() if several else image, metadata)
+        if deep:
+            frames = [frame, *(self._decoded_again(index, tile) for tile in deep.passes[1:])]
+            pixels, layout = deep.pixels(frames, image.info.get("transparency"))
+            picture = Picture(pixels, layout, layout, self.format, metadata, notes)
+        else:
+            picture = from_pil(frame, metadata, self.format, notes, self.name)
+            picture = _as_tiff_means(picture, image, self.name) if self.format == "TIFF" else picture
+        return _within(_less(picture, tags))
+
+    def _metadata(self, sideways: bool) -> dict[str, Any]:
+        """Of the page that is loaded, which a TIFF's tags may have turned by 90 degrees."""
+        image = self.image
+        metadata = read_metadata(image)
+        if sideways and "dpi" in metadata:  # Pillow turns a TIFF while loading, but not this
+            metadata["dpi"] = metadata["dpi"][::-1]
+        if image.format == "WEBP":
+            metadata["lossless"] = self.lossless
+        metadata |= {key: image.info[key] for key in _ANIMATION if key in image.info}
+        if image.format == "GIF" and metadata.get("loop"):
+            # It says how often to repeat, others how often to play; WebP has 16 bits for it too.
+            metadata["loop"] = min(metadata["loop"] + 1, 2**16 - 1)
+        if self.format == "TIFF":
+            _forget_other_pages(metadata, image)
+        return metadata
+
+    def _decoded_again(self, index: int, tile: Any) -> Image.Image:
+        """The page by another pass of the decoder, for what the first leaves out of a deep one."""
+        self._again = again = self._again or self._reopen()
+        again.seek(index)
+        again.tile = tile
+        _forget_other_palettes(again)
+        again.load()
+        return upright(again, {})
+
+
 def _as_tiff_means(picture: Picture, image: Image.Image, name: str) -> Picture:
     """What Pillow leaves to do of a TIFF: 0 may stand for white, 12 bits are not 16, bytes may have signs."""
     tags = getattr(image, "tag_v2", {})
@@ -379,6 +410,8 @@ def _as_tiff_means(picture: Picture, image: Image.Image, name: str) -> Picture:
     if tags.get(_BITS) == (12,) and image.mode.startswith("I;16"):  # which it does not make 16 bits
         wide = picture.pixels.astype(np.uint32)
         picture = picture.with_pixels(((wide * 65535 + 2047) // 4095).astype(np.uint16))
+    if tags.get(_BITS) == (16,) and picture.mode == "I":  # signed, of which none is below 0
+        picture = replace(picture, mode="I;16")
     return picture
 
 

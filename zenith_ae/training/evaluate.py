@@ -147,42 +147,19 @@ def evaluate_model(
     if task == "auto":
         paired = reference is not None or (not codec and bool(find_pairs(source)))
         task = "roundtrip" if codec else "pairs" if paired else "denoise"
-    if task not in ("denoise", "pairs", "roundtrip"):
-        raise ValueError(f"task must be auto, denoise, pairs or roundtrip, got {task!r}")
-    if codec != (task == "roundtrip"):
-        raise ConfigError(f"{'an autoencoder' if codec else 'a denoiser'} cannot be measured by {task!r}")
-    if task != "denoise" and (sigmas is not None or degradations is not None):
-        what = "a round trip" if codec else "a picture with its ground truth"
-        raise ConfigError(f"noise levels and degradations are not for {what}, which is taken as it is")
-    if codec and reference is not None:
-        raise ConfigError(
-            "an autoencoder's round trip is compared with its input; leave out the ground truth"
-        )
+    _check_task(task, codec, sigmas is not None or degradations is not None)
+    if codec:
+        _check_codec(reference, grey, passes)
+    elif other is not None:
+        raise ConfigError("only an autoencoder can be measured together with another model")
     sigmas = SIGMAS if sigmas is None else sigmas
     degradations = ("gaussian",) if degradations is None else degradations
-    unknown = sorted(set(degradations) - set(DEGRADATIONS))
-    if unknown:
+    if unknown := sorted(set(degradations) - set(DEGRADATIONS)):
         raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
-    if grey and codec:
-        raise ConfigError("an autoencoder's round trip is measured in colour")
-    if other is not None and not codec:
-        raise ConfigError("only an autoencoder can be measured together with another model")
-    if passes != 1 and codec:
-        raise ConfigError("only a denoiser takes several passes")
     denoise: Any = model if passes == 1 else partial(cast(Any, model), passes=passes)
     estimates = not hasattr(model, "config") or "estimator" in model.config.parts
 
-    entries: Sequence[tuple[str, tuple[Read, ...]]]
-    if task == "pairs":
-        entries = find_pairs(source, reference)
-        if not entries:
-            raise ImageError(
-                f"{source}: no pairs; expected NAME{NOISY}.* beside NAME{CLEAN}.*, or a reference"
-            )
-    else:
-        entries = [(name, (read,)) for name, read in iter_encoded(source)]
-    entries = entries[:limit]
-
+    entries = _entries(source, reference, task)[:limit]
     start = time.perf_counter()
     pictures: list[dict[str, Any]] = []
     skipped: list[str] = []
@@ -233,6 +210,37 @@ def evaluate_model(
     if hasattr(model, "config"):
         report = {"model": model.config.name, "weights": getattr(model, "hash", "")} | report
     return report
+
+
+def _check_task(task: str, codec: bool, degraded: bool) -> None:
+    if task not in ("denoise", "pairs", "roundtrip"):
+        raise ValueError(f"task must be auto, denoise, pairs or roundtrip, got {task!r}")
+    if codec != (task == "roundtrip"):
+        raise ConfigError(f"{'an autoencoder' if codec else 'a denoiser'} cannot be measured by {task!r}")
+    if task != "denoise" and degraded:
+        what = "a round trip" if codec else "a picture with its ground truth"
+        raise ConfigError(f"noise levels and degradations are not for {what}, which is taken as it is")
+
+
+def _check_codec(reference: Source | None, grey: bool, passes: int) -> None:
+    if reference is not None:
+        raise ConfigError(
+            "an autoencoder's round trip is compared with its input; leave out the ground truth"
+        )
+    if grey:
+        raise ConfigError("an autoencoder's round trip is measured in colour")
+    if passes != 1:
+        raise ConfigError("only a denoiser takes several passes")
+
+
+def _entries(source: Source, reference: Source | None, task: str) -> Sequence[tuple[str, tuple[Read, ...]]]:
+    """Names and what reads them: a picture, or the noisy and the clean one of a pair."""
+    if task != "pairs":
+        return [(name, (read,)) for name, read in iter_encoded(source)]
+    pairs = find_pairs(source, reference)
+    if not pairs:
+        raise ImageError(f"{source}: no pairs; expected NAME{NOISY}.* beside NAME{CLEAN}.*, or a reference")
+    return pairs
 
 
 def find_pairs(source: Source, reference: Source | None = None) -> list[tuple[str, tuple[Read, Read]]]:

@@ -407,35 +407,15 @@ def train_graft(
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
     shared = tuple(f"{part}.{i}." for i in range(seam.shared)) if all_layers else ()
-    if all_layers:
-        if part == "encoder":
-            raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
-        seam = Seam(part, shared=0, stride=FACTOR, margin=0)
     begun = load_weights(init) if init else None
-    fitted = begun is not None and is_fitted(begun)
-    if fitted and part == "decoder" and not all_layers:
-        raise ConfigError(
-            f"{init}: all layers of its decoder have learned, and without --all-layers those that it shared "
-            f"with {weights.config.name} would be reset"
-        )
-    if all_layers and begun is not None and not fitted:
-        names = (name for name in weights.config.params() if name.startswith(shared))
-        if not all(np.array_equal(weights.tensors[name], begun.tensors.get(name, 0)) for name in names):
-            raise ConfigError(
-                f"{init}: its decoder has not learned beside the layers of {weights.config.name} yet: "
-                "train it without --all-layers first"
-            )
-    fitted |= all_layers
+    fitted = all_layers or (begun is not None and is_fitted(begun))
     start = None  # what a decoder begins with, and its encoder
     if part == "decoder":
-        if begun is None:
-            raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
-        start = begun
-        if start.config.parts.get("encoder") != config.parts["encoder"]:
-            raise ConfigError(
-                f"{init}: has no encoder of a {config.name}, after which its decoder is trained: give the "
-                "result of --part encoder"
-            )
+        start = _decoders_start(config, init, begun, weights, shared)
+    elif all_layers:
+        raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
+    if all_layers:
+        seam = Seam(part, shared=0, stride=FACTOR, margin=0)
     eyes = None  # whose encoder looks, and its seam
     if start is not None and (perceptual_weight or cycle_weight):
         eyes = _eyes(weights.config, start, eye)
@@ -496,6 +476,35 @@ def train_graft(
     return train_student(
         config, weights, model, recipe, train, evaluate, resume, fitted, lambda name: name.startswith(shared)
     )
+
+
+def _decoders_start(
+    config: ModelConfig, init: str | None, begun: Weights | None, teacher: Weights, shared: tuple[str, ...]
+) -> Weights:
+    """The weights that a decoder begins with, if it can; ``shared`` are those of its layers that learn too.
+
+    Without ``shared`` the layers that are the teacher's stay so.
+    """
+    if begun is None:
+        raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
+    if begun.config.parts.get("encoder") != config.parts["encoder"]:
+        raise ConfigError(
+            f"{init}: has no encoder of a {config.name}, after which its decoder is trained: give the "
+            "result of --part encoder"
+        )
+    if is_fitted(begun) and not shared:
+        raise ConfigError(
+            f"{init}: all layers of its decoder have learned, and without --all-layers those that it shared "
+            f"with {teacher.config.name} would be reset"
+        )
+    names = [name for name in teacher.config.params() if name.startswith(shared)] if shared else []
+    alike = (np.array_equal(teacher.tensors[name], begun.tensors.get(name, 0)) for name in names)
+    if not is_fitted(begun) and not all(alike):
+        raise ConfigError(
+            f"{init}: its decoder has not learned beside the layers of {teacher.config.name} yet: "
+            "train it without --all-layers first"
+        )
+    return begun
 
 
 def _eyes(teacher: ModelConfig, start: Weights, eye: str | None) -> tuple[Weights, Seam]:

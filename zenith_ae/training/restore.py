@@ -400,6 +400,60 @@ def _validate(
     return evaluate_soft if soft else evaluate
 
 
+def _beside_expert(
+    config: ModelConfig, begun: Weights | None, init: str | None, only: str | None, soft: bool
+) -> ModelConfig:
+    """The config with the expert and sorter of the weights in ``init``, or those that are asked for."""
+    alike = begun is not None and begun.config.parts.get("denoiser") == config.parts["denoiser"]
+    if only not in EXPERT:
+        if begun is None or "sorter" not in begun.config.parts:
+            return config
+        if alike and not soft:
+            return with_expert(config, begun.config.parts["white"])
+        why = "the task is another one" if soft else "it is another network's"
+        print(f"{init}: its expert for white noise is not taken: {why}", file=sys.stderr)
+        return config
+    if begun is None or begun.metadata.get("task") == "blur":
+        raise ConfigError(f"--only {only} adds to a denoiser that is trained: give its weights with --init")
+    if only == "sorter" and "white" not in begun.config.parts:
+        raise ConfigError(
+            f"{init}: has no expert for white noise, so there is nothing to choose from: train one "
+            "first, with --only white"
+        )
+    if only == "sorter" and not alike:
+        raise ConfigError(f"{init}: its networks are not those of {config.name}, so it has another sorter")
+    return with_expert(config, begun.config.parts.get("white", ()) if alike else ())
+
+
+def _start(config: ModelConfig, init: str | None, only: str | None) -> nn.ModuleDict:
+    """What is trained, from the weights in ``init``, with gradients for what is to change."""
+    model = build_modules(config)
+    for whole in {"denoiser", "white"} & set(model):
+        start_small(model[whole])
+    if "sorter" in model:  # until it has learned, nothing is for the expert
+        for p in list(model["sorter"].parameters())[-2:]:
+            nn.init.zeros_(p)
+    if init:
+        load_into(model, init)
+    if only:
+        if only not in model:
+            raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")
+        model.requires_grad_(False)[only].requires_grad_(True)
+    for other in set(EXPERT) & set(model) - {only}:  # each is trained alone
+        model[other].requires_grad_(False)
+    return model
+
+
+def _frozen_elder(elder: str, config: ModelConfig, goal: dict[str, str]) -> Network:
+    """The estimator of the weights ``elder``, which is noted in the ``goal``."""
+    theirs = load_weights(elder)
+    if "estimator" not in theirs.config.parts or "estimator" not in config.parts:
+        lacking = elder if "estimator" in config.parts else config.name
+        raise WeightsError(f"{lacking}: has no estimator, which --elder is about")
+    goal["elder"] = f"{theirs.config.name} {theirs.hash}"
+    return frozen_module(theirs, "estimator")
+
+
 def train_restoration(
     config: ModelConfig,
     data: list[str],
@@ -450,51 +504,18 @@ def train_restoration(
     soft = mixture is not None and 2 * mixture.blur > mixture.whole
     goal = {"task": "blur" if soft else "noise", "loss": loss}
     begun = load_weights(init) if init else None
-    alike = begun is not None and begun.config.parts.get("denoiser") == config.parts["denoiser"]
     if only in EXPERT:
         # An expert may be as large as its denoiser: nothing else tells their checkpoints apart.
-        goal["only"] = part
-        if begun is None or begun.metadata.get("task") == "blur":
-            raise ConfigError(
-                f"--only {only} adds to a denoiser that is trained: give its weights with --init"
-            )
-        if only == "sorter" and "white" not in begun.config.parts:
-            raise ConfigError(
-                f"{init}: has no expert for white noise, so there is nothing to choose from: train one "
-                "first, with --only white"
-            )
-        if only == "sorter" and not alike:
-            raise ConfigError(
-                f"{init}: its networks are not those of {config.name}, so it has another sorter"
-            )
-        if only == "sorter":  # what it learns is about these two
+        goal["only"] = only
+        if only == "sorter" and begun is not None:  # what it learns is about its networks
             goal["networks"] = begun.hash
-        config = with_expert(config, begun.config.parts.get("white", ()) if alike else ())
-    elif begun is not None and "sorter" in begun.config.parts:
-        if alike and not soft:
-            config = with_expert(config, begun.config.parts["white"])
-        else:
-            why = "the task is another one" if soft else "it is another network's"
-            print(f"{init}: its expert for white noise is not taken: {why}", file=sys.stderr)
+    config = _beside_expert(config, begun, init, only, soft)
     unit = lcm(*(multiple(layers) for layers in config.parts.values()))
     if train.crop % unit:
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     torch.manual_seed(train.seed)
     pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
-    model = build_modules(config)
-    for whole in {"denoiser", "white"} & set(model):
-        start_small(model[whole])
-    if "sorter" in model:  # until it has learned, nothing is for the expert
-        for p in list(model["sorter"].parameters())[-2:]:
-            nn.init.zeros_(p)
-    if init:
-        load_into(model, init)
-    if only:
-        if only not in model:
-            raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")
-        model.requires_grad_(False)[only].requires_grad_(True)
-    for other in set(EXPERT) & set(model) - {only}:  # each is trained alone
-        model[other].requires_grad_(False)
+    model = _start(config, init, only)
     if mixture is None:
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
         mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
@@ -513,12 +534,7 @@ def train_restoration(
             raise ConfigError(f"{config.name} has no estimator, which --quantile is about")
         goal["quantile"] = str(quantile)
     if elder:
-        theirs = load_weights(elder)
-        if "estimator" not in theirs.config.parts or "estimator" not in model:
-            lacking = elder if "estimator" in model else config.name
-            raise WeightsError(f"{lacking}: has no estimator, which --elder is about")
-        network = frozen_module(theirs, "estimator").to(train.device)
-        goal["elder"] = f"{theirs.config.name} {theirs.hash}"
+        network = _frozen_elder(elder, config, goal).to(train.device)
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     cleaning = load_weights(cleaner) if cleaner else None
     if cleaning:
