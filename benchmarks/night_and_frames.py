@@ -1,11 +1,13 @@
-"""What automatic mode makes of loud camera noise, noise beside plain colours and few dots; Markdown tables.
+"""What automatic mode makes of loud camera noise, noise beside plain colours, faint noise on smooth surfaces
+and few dots; Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
 it is before a camera reduces it, and with photosites that are stuck at some brightness; plain parts are a
 frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8
-bits, and a nearly white background that is as noisy as the rest, of sigma 35. Dots are pixels that are black
-or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that of the
-photograph's own pixels.
+bits, and a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of
+a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Dots are pixels
+that are black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that
+of the picture's own pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -37,6 +39,7 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
         {"unreduced": 1.0, "hot": 1.0, "few": (1e-3, 1.001e-3)},
     ),
 }
+FAINT = (2, 3, 5)
 SHARES = (0.001, 0.003, 0.01)
 SIDE = 256
 
@@ -65,6 +68,17 @@ def _plain_parts() -> dict[str, Callable[[], tuple[np.ndarray, float]]]:
         "black bars of 40 pixels": lambda: ((y < 40) | (y >= SIDE - 40), 0.0),
         "black outside of an ellipse": lambda: (((y - 128) / 100) ** 2 + ((x - 128) / 100) ** 2 > 1, 0.0),
     }
+
+
+def _surface(rng: np.random.Generator) -> np.ndarray:
+    """Three waves of weak and slowly changing colours about a level, (256, 256, 3) in [0, 1]."""
+    y, x = np.mgrid[0:SIDE, 0:SIDE, 0:1][:2]
+    surface = np.full((SIDE, SIDE, 3), rng.uniform(0.06, 0.9))
+    for _ in range(3):
+        angle, length, phase = rng.uniform(0, 2 * np.pi), rng.uniform(100, 400), rng.uniform(0, 2 * np.pi)
+        wave = np.sin((x * np.cos(angle) + y * np.sin(angle)) * (2 * np.pi / length) + phase)
+        surface += wave * rng.uniform(-0.02, 0.02, 3)
+    return np.clip(surface, 0, 1).astype(np.float32)
 
 
 def _shot(share: float) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
@@ -129,6 +143,17 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         noisy = as_file(gaussian(target[None], np.random.default_rng((35, i)), 35 / 255)[0][0])
         rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
     print_means("sigma 35 in all, and a background of 245", rows)
+
+    print()
+    print_head("smooth surfaces", denoisers)
+    for sigma in FAINT:
+        rows = []
+        for i in range(pictures):
+            rng = np.random.default_rng((sigma, i))
+            target = _surface(rng)
+            noisy = as_file(gaussian(target[None], rng, sigma / 255)[0][0])
+            rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
+        print_means(f"sigma {sigma}", rows)
 
     dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
     print()

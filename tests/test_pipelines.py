@@ -585,6 +585,21 @@ def test_clipped_cells_are_those_with_values_at_either_end(dtype):
     assert np.array_equal(found[:4, :5], expected[:4, :5]) and found[4, 5]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+@pytest.mark.parametrize("shape", [(96, 128), (600, 50)])
+def test_noise_of_the_calmest_places_is_measured(dtype, shape):
+    y, x = np.mgrid[: shape[0], : shape[1]]
+    surface = 100 + 40 * np.sin(y / 60) + 30 * np.cos(x / 50)
+    noisy = surface[..., None] + np.random.default_rng(0).normal(0, 3, (*shape, 3))
+    noisy[: shape[0] // 2] += 60 * (x[: shape[0] // 2, :, None] % 2)  # texture, in half of the picture
+    unit = np.iinfo(dtype).max if dtype != np.float32 else 1
+    noisy = (noisy * (unit / 255)).astype(dtype)
+    assert pipelines._least_noise(noisy) == pytest.approx(2.9, abs=0.25)  # a tenth part is a little less
+    noisy[-shape[0] // 4 :] = noisy[-1, -1]  # a frame says nothing
+    assert pipelines._least_noise(noisy) == 0
+    assert pipelines._least_noise(noisy[:31]) == pipelines._least_noise(noisy[:, :33]) == 0  # too small
+
+
 def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks(sigma_denoiser):
     """Against torch.nn.functional.interpolate, which training uses."""
     torch = pytest.importorskip("torch")

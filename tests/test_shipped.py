@@ -210,6 +210,21 @@ def test_noise_goes_from_backgrounds_where_half_of_it_is_clipped(name: str, leve
 
 
 @pytest.mark.parametrize("name", DENOISERS)
+@pytest.mark.parametrize("level", [40, 128])
+def test_faint_noise_goes_from_smooth_surfaces(name: str, level: int) -> None:
+    """As much as that is in every photograph, so an estimator that learned from them hardly counts it."""
+    y, x = np.mgrid[:192, :256]
+    clean = level + 8 * np.sin(y / 50)[..., None] + 6 * np.cos(x / 70)[..., None] + (2, 0, -3)
+    dn = zenith_ae.load(name)
+    for sigma in (2, 4):
+        noise = sigma * np.random.default_rng(0).standard_normal(clean.shape)
+        given = (clean + noise).round().astype(np.uint8)
+        assert 0.9 * sigma < dn.estimate_sigma(given).mean() < 1.1 * sigma
+        assert np.square(dn(given) - clean).mean() < 0.08 * np.square(given - clean).mean()
+    assert dn.estimate_sigma(clean.round().astype(np.uint8)).max() < 0.1
+
+
+@pytest.mark.parametrize("name", DENOISERS)
 def test_hot_photosites_go_and_hide_no_other_noise(name: str) -> None:
     """A demosaiced one is a blob or a cross of several pixels; a former network took the grain beside few
     such dots for a part of the picture."""
