@@ -1219,6 +1219,21 @@ def test_torch_computes_in_float32_whatever_its_defaults() -> None:
         torch.set_default_dtype(torch.float32)
 
 
+def test_torch_computes_in_float32_whatever_the_caller_allows() -> None:
+    """Products of matrices too, which a pipeline may have set to bf16 (here on a CPU that has it)."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    config = zoo.build("zenith-taesd-spectral")
+    runner = engine.create(random_weights(config), "torch")
+    x = inputs(config, "encoder", 32, 48)["x"]
+    expected = runner.run("encoder", x)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert np.array_equal(runner.run("encoder", x), expected)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_torch_convolves_in_float32_on_a_gpu_too_and_leaves_its_settings(before: bool) -> None:
     """cuDNN has a switch for it, which is the whole process's."""

@@ -619,7 +619,9 @@ def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
     assert np.array_equal(dn(batch[0], sigma=levels)[..., 1], 100 + levels)
     assert np.array_equal(dn(batch, sigma=[5, 50])[:, 0, 0, 0], [105, 150])
     assert np.array_equal(dn(batch, sigma=levels)[1, ..., 2], 100 + levels)
-    assert np.array_equal(dn(batch, sigma=np.stack([levels, levels + 3]))[1, ..., 2], 103 + levels)
+    both = np.stack([levels, levels + 3])
+    for form in (both, both[:, None]):
+        assert np.array_equal(dn(batch, sigma=form)[1, ..., 2], 103 + levels)
     torch = pytest.importorskip("torch")
     for some in ([0, 50], torch.tensor([0.0, 50.0], dtype=torch.bfloat16, requires_grad=True)):
         for model in (dn, zenith_ae.load("zenith-denoise", threads=1)):  # the first needs nothing

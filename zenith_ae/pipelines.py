@@ -351,9 +351,9 @@ class Denoiser(_Pipeline):
 
     The network predicts what to add: clean = clip(image + strength * residual). Of one that was trained
     for noise (``task`` in the metadata of its weights) that is at most 8 times the noise level where that is
-    below 2 (of 255, and soon as much as it likes above), so where there is no noise nothing changes. Grey
-    pictures, also those stored as RGB, go through it as three equal channels and come back as their mean;
-    alpha is untouched.
+    below 2 (of 255, and soon as much as it likes above), so where there is no noise nothing changes (but
+    floats beyond [0, 1] are clipped if there is some elsewhere). Grey pictures, also those stored as RGB, go
+    through it as three equal channels and come back as their mean; alpha is untouched.
     """
 
     kind = "denoiser"
@@ -377,7 +377,7 @@ class Denoiser(_Pipeline):
         image : as for `Autoencoder.encode`.
         sigma : standard deviation of the noise in units of 0..255 (25 means 25/255 of full scale):
             "auto" to estimate it everywhere in the picture, a number, an array (H, W), or for a
-            batch (N,) or (N, H, W).
+            batch (N,), (N, H, W) or (N, 1, H, W).
         strength : 0 (nothing changes) to 1.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
         luma, chroma : shares of the strength for brightness and for colour, 0 to 1.
@@ -595,6 +595,8 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
         levels = given.astype(np.float32)
     if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or levels.max() > 255:
         raise ValueError(f"sigma must be in 0..255, got {sigma!r:.60}")
+    if levels.ndim == 4 and levels.shape[1] == 1:  # a plane of its own, as tensors (N, C, H, W) have
+        levels = levels[:, 0]
     if levels.ndim == 1 and len(levels) == shape[0]:
         levels = levels[:, None, None]
     elif levels.ndim and levels.shape not in (shape, shape[1:]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -39,36 +40,55 @@ def _as_it_is(device: str) -> AbstractContextManager[Any]:
         return nullcontext()
 
 
-class _ExactConvolutions:
-    """No TF32, in which cuDNN convolves unless told otherwise: with its mantissa of 10 bits pictures change.
+#: Since torch 2.9 each kind of operation has a switch of its own; old and new ones must not be mixed.
+_SWITCHES: tuple[Any, ...] = ()
+if hasattr(torch.backends.cudnn, "conv"):
+    _KINDS = ("cudnn.conv", "cuda.matmul", "mkldnn.conv", "mkldnn.matmul")
+    _SWITCHES = tuple(attrgetter(kind)(torch.backends) for kind in _KINDS)
+_EXACT: tuple[Any, ...] = ("ieee",) * len(_SWITCHES) if _SWITCHES else (False, "highest")
 
-    The switch is the process's, so the first thread in here turns it off and the last one back.
+
+def _precision() -> tuple[Any, ...]:
+    if _SWITCHES:
+        return tuple(switch.fp32_precision for switch in _SWITCHES)
+    return torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+
+
+def _set_precision(values: tuple[Any, ...]) -> None:
+    for switch, value in zip(_SWITCHES, values, strict=False):
+        switch.fp32_precision = value
+    if not _SWITCHES:
+        torch.backends.cudnn.allow_tf32, precision = values
+        torch.set_float32_matmul_precision(precision)
+
+
+class _ExactFloats:
+    """No TF32 and no bf16 in products of float32: with mantissas of 10 or 7 bits pictures change.
+
+    cuDNN convolves in TF32 unless told otherwise, and pipelines often allow either for their own speed. The
+    switches are the process's, so the first thread in here turns them and the last one turns them back.
     """
-
-    # Since torch 2.9 there is one for convolutions alone, which must not be mixed with the old one.
-    _where: Any = getattr(torch.backends.cudnn, "conv", torch.backends.cudnn)
-    _name, _exact = ("allow_tf32", False) if _where is torch.backends.cudnn else ("fp32_precision", "ieee")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._before: Any = None
+        self._before: tuple[Any, ...] = ()
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._before = getattr(self._where, self._name)
-                setattr(self._where, self._name, self._exact)
+                self._before = _precision()
+                _set_precision(_EXACT)
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
             if not self._inside:
-                setattr(self._where, self._name, self._before)
+                _set_precision(self._before)
 
 
-_exact_convolutions = _ExactConvolutions()
+_exact_floats = _ExactFloats()
 
 
 class TorchEngine(Engine):
@@ -126,7 +146,7 @@ class TorchEngine(Engine):
         region: Region,
         target: NDArray[Any],
     ) -> None:
-        with torch.inference_mode(), _as_it_is(self._device.type), _exact_convolutions:
+        with torch.inference_mode(), _as_it_is(self._device.type), _exact_floats:
             x = self._load(source, region)
             if plane is not None:
                 x = torch.cat([x, self._load(plane[:, :, None], region)], 1)

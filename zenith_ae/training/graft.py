@@ -403,17 +403,17 @@ def train_graft(
             raise ConfigError(
                 f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
             )
+    if all_layers and part == "encoder":
+        raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
-    shared = tuple(f"{part}.{i}." for i in range(seam.shared)) if all_layers else ()
+    shared = tuple(f"{part}.{i}." for i in range(seam.shared))
     begun = load_weights(init) if init else None
     fitted = all_layers or (begun is not None and is_fitted(begun))
     start = None  # what a decoder begins with, and its encoder
     if part == "decoder":
-        start = _decoders_start(config, init, begun, weights, shared)
-    elif all_layers:
-        raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
+        start = _decoders_start(config, init, begun, weights, shared, all_layers)
     if all_layers:
         seam = Seam(part, shared=0, stride=FACTOR, margin=0)
     eyes = None  # whose encoder looks, and its seam
@@ -479,12 +479,14 @@ def train_graft(
 
 
 def _decoders_start(
-    config: ModelConfig, init: str | None, begun: Weights | None, teacher: Weights, shared: tuple[str, ...]
+    config: ModelConfig,
+    init: str | None,
+    begun: Weights | None,
+    teacher: Weights,
+    shared: tuple[str, ...],
+    all_layers: bool,
 ) -> Weights:
-    """The weights that a decoder begins with, if it can; ``shared`` are those of its layers that learn too.
-
-    Without ``shared`` the layers that are the teacher's stay so.
-    """
+    """The weights that a decoder begins with, if it can; ``shared`` begin its teacher's names."""
     if begun is None:
         raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
     if begun.config.parts.get("encoder") != config.parts["encoder"]:
@@ -492,18 +494,19 @@ def _decoders_start(
             f"{init}: has no encoder of a {config.name}, after which its decoder is trained: give the "
             "result of --part encoder"
         )
-    if is_fitted(begun) and not shared:
+    fitted = is_fitted(begun)
+    if fitted and not all_layers:
         raise ConfigError(
             f"{init}: all layers of its decoder have learned, and without --all-layers those that it shared "
             f"with {teacher.config.name} would be reset"
         )
-    names = [name for name in teacher.config.params() if name.startswith(shared)] if shared else []
-    alike = (np.array_equal(teacher.tensors[name], begun.tensors.get(name, 0)) for name in names)
-    if not is_fitted(begun) and not all(alike):
-        raise ConfigError(
-            f"{init}: its decoder has not learned beside the layers of {teacher.config.name} yet: "
-            "train it without --all-layers first"
-        )
+    if all_layers and not fitted:
+        names = (name for name in teacher.config.params() if name.startswith(shared))
+        if not all(np.array_equal(teacher.tensors[name], begun.tensors.get(name, 0)) for name in names):
+            raise ConfigError(
+                f"{init}: its decoder has not learned beside the layers of {teacher.config.name} yet: "
+                "train it without --all-layers first"
+            )
     return begun
 
 
