@@ -597,6 +597,8 @@ def test_noise_of_the_calmest_places_is_measured(dtype, shape):
     assert pipelines._least_noise(noisy) == pytest.approx(2.9, abs=0.25)  # a tenth part is a little less
     noisy[-shape[0] // 4 :] = noisy[-1, -1]  # a frame says nothing
     assert pipelines._least_noise(noisy) == 0
+    wide = np.random.default_rng(0).normal(0, 3 * unit / 255, (32, 20_000, 3)) + unit / 2
+    assert pipelines._least_noise(wide.astype(dtype)) == pytest.approx(2.9, abs=0.25)
     assert pipelines._least_noise(noisy[:31]) == pipelines._least_noise(noisy[:, :33]) == 0  # too small
 
 

@@ -64,6 +64,7 @@ _ERRORS, _LARGE_ERRORS, _LEAST_EVEN = (0.05, 0.08), (0.15, 0.3), 1.0
 # Photographs have noise of their own, about so much in smooth places, which an estimator that learned from
 # them does not count; and from which level on that does not matter.
 _OWN_NOISE, _LOUD = 2.0, 12.0
+_MOST_COLUMNS = 2**14  # that are looked at for it, in float
 # Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
 _CLIPPED, _ENOUGH = 0.1, 0.05
 # Pictures of a batch go through a network together up to this many pixels.
@@ -654,8 +655,10 @@ def _least_noise(picture: NDArray) -> float:
 
     From second differences along rows, which smooth surfaces do not have: their root mean square in the tenth
     part of all blocks of 16 x 16 where it is least (after Immerkaer 1996, who takes the mean of a like
-    filter). Of a large picture about sixteen rows of blocks are looked at.
+    filter). Of a large picture about sixteen rows of blocks are looked at, of a very wide one its middle.
     """
+    beyond = max(0, picture.shape[1] - _MOST_COLUMNS)
+    picture = picture[:, beyond // 2 : beyond // 2 + _MOST_COLUMNS]
     height, width, channels = picture.shape
     rows, columns = height // 16, (width - 2) // 16
     if rows < 2 or columns < 2:
