@@ -1000,6 +1000,9 @@ def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
     )
     run("y", 1, begun)
     assert groups == [{"decoder.0.weight", "decoder.0.bias", "decoder.2.weight", "decoder.2.bias"}]
+    for part in ("encoder", "decoder"):  # what learns beside its teacher's layers is new
+        run(f"x{part}", 1, begun, part, all_layers=False)
+    assert groups[1:] == [set(), set()]
     monkeypatch.undo()
     before, after = (load_weights(p).tensors for p in (begun, path))
     for name in before:

@@ -408,12 +408,12 @@ def train_graft(
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
-    shared = tuple(f"{part}.{i}." for i in range(seam.shared))
+    settled = tuple(f"{part}.{i}." for i in range(seam.shared)) if all_layers else ()
     begun = load_weights(init) if init else None
     fitted = all_layers or (begun is not None and is_fitted(begun))
     start = None  # what a decoder begins with, and its encoder
     if part == "decoder":
-        start = _decoders_start(config, init, begun, weights, shared, all_layers)
+        start = _decoders_start(config, init, begun, weights, settled)
     if all_layers:
         seam = Seam(part, shared=0, stride=FACTOR, margin=0)
     eyes = None  # whose encoder looks, and its seam
@@ -474,19 +474,17 @@ def train_graft(
     wanted = [z[place[id(p)]] for p in validation.images]
     evaluate = _validate(validation, wanted, part, reader, perceptual)
     return train_student(
-        config, weights, model, recipe, train, evaluate, resume, fitted, lambda name: name.startswith(shared)
+        config, weights, model, recipe, train, evaluate, resume, fitted, lambda name: name.startswith(settled)
     )
 
 
 def _decoders_start(
-    config: ModelConfig,
-    init: str | None,
-    begun: Weights | None,
-    teacher: Weights,
-    shared: tuple[str, ...],
-    all_layers: bool,
+    config: ModelConfig, init: str | None, begun: Weights | None, teacher: Weights, settled: tuple[str, ...]
 ) -> Weights:
-    """The weights that a decoder begins with, if it can; ``shared`` begin its teacher's names."""
+    """The weights that a decoder begins with, if it can.
+
+    ``settled`` is what names of parameters begin with that it has from its teacher and that are to learn too.
+    """
     if begun is None:
         raise ConfigError("a decoder is trained after its encoder: give the weights of that with --init")
     if begun.config.parts.get("encoder") != config.parts["encoder"]:
@@ -495,13 +493,13 @@ def _decoders_start(
             "result of --part encoder"
         )
     fitted = is_fitted(begun)
-    if fitted and not all_layers:
+    if fitted and not settled:
         raise ConfigError(
             f"{init}: all layers of its decoder have learned, and without --all-layers those that it shared "
             f"with {teacher.config.name} would be reset"
         )
-    if all_layers and not fitted:
-        names = (name for name in teacher.config.params() if name.startswith(shared))
+    if settled and not fitted:
+        names = (name for name in teacher.config.params() if name.startswith(settled))
         if not all(np.array_equal(teacher.tensors[name], begun.tensors.get(name, 0)) for name in names):
             raise ConfigError(
                 f"{init}: its decoder has not learned beside the layers of {teacher.config.name} yet: "
