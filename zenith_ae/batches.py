@@ -29,6 +29,7 @@ __all__ = [
     "as_picture",
     "colour_groups",
     "continued",
+    "full_scale",
     "is_tensor",
     "orient",
     "tensor_like",
@@ -287,6 +288,11 @@ def from_rgb(rgb: NDArray, pixels: NDArray, layout: str) -> NDArray:
         colour = mean if rgb.dtype == np.float32 else np.rint(mean).astype(rgb.dtype)
     alpha = pixels[..., colour.shape[3] :]
     return np.concatenate([colour, alpha], axis=3) if alpha.shape[3] else colour
+
+
+def full_scale(dtype: np.dtype[Any]) -> int:
+    """What stands for white: the largest number of an unsigned type, or 1 for floats."""
+    return int(np.iinfo(dtype).max) if dtype.kind == "u" else 1
 
 
 def continued(pixels: NDArray, cell: int, mode: Literal["reflect", "symmetric"]) -> NDArray:

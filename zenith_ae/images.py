@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from .batches import to_rgb
+from .batches import full_scale, to_rgb
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
@@ -405,8 +405,7 @@ def _as_tiff_means(picture: Picture, image: Image.Image, name: str) -> Picture:
     if signed and picture.pixels.max() > 127:
         raise ImageError(f"{name}: has values below 0 (signed bytes); scale them to 0..255")
     if tags.get(_PHOTOMETRIC) == 0 and (image.mode.startswith("I") or image.mode == "F"):  # others it inverts
-        peak = 1 if picture.pixels.dtype == np.float32 else np.iinfo(picture.pixels.dtype).max
-        picture = picture.with_pixels(peak - picture.pixels)
+        picture = picture.with_pixels(full_scale(picture.pixels.dtype) - picture.pixels)
     if tags.get(_BITS) == (12,) and image.mode.startswith("I;16"):  # which it does not make 16 bits
         wide = picture.pixels.astype(np.uint32)
         picture = picture.with_pixels(((wide * 65535 + 2047) // 4095).astype(np.uint16))
@@ -586,8 +585,7 @@ def alike(pictures: Sequence[Picture]) -> Sequence[Picture]:
             parts = parts.repeat(3, axis=2)
         if wanted.endswith("A"):
             has = picture.layout.endswith("A")
-            peak = 1 if parts.dtype.kind == "f" else np.iinfo(parts.dtype).max
-            full = np.full((*parts.shape[:2], 1), peak, parts.dtype)
+            full = np.full((*parts.shape[:2], 1), full_scale(parts.dtype), parts.dtype)
             parts = np.concatenate([parts, picture.pixels[..., -1:] if has else full], axis=2)
         return replace(picture, pixels=parts, layout=wanted)
 

@@ -22,6 +22,7 @@ from .batches import (
     colour_groups,
     continued,
     from_rgb,
+    full_scale,
     is_dense,
     is_tensor,
     orient,
@@ -612,7 +613,7 @@ def _clipped(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
 
     Floats beyond [0, 1] are not: whoever has such did not clip.
     """
-    peak = np.iinfo(picture.dtype).max if picture.dtype.kind == "u" else 1
+    peak = full_scale(picture.dtype)
     few, (rows, columns) = picture[::2], shape
     at_end = (few == 0) | (few == peak)
     at_end = np.pad(at_end, [(0, 4 * rows - len(at_end)), (0, 0), (0, 0)], mode="edge")
@@ -669,8 +670,7 @@ def _least_noise(picture: NDArray) -> float:
     rough += some[..., 2 * channels :]
     np.multiply(rough, rough, out=rough)
     blocks = rough.sum(axis=1)[:, : 16 * channels * columns].reshape(len(some), columns, -1).mean(axis=2)
-    unit = np.iinfo(picture.dtype).max if picture.dtype.kind == "u" else 1
-    return float(np.sqrt(np.quantile(blocks, 0.1) / 16 / 6)) * 255 / unit
+    return float(np.sqrt(np.quantile(blocks, 0.1) / 16 / 6)) * 255 / full_scale(picture.dtype)
 
 
 def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
@@ -758,8 +758,7 @@ def _blurred(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _add(colour: NDArray, residual: NDArray, strength: float) -> None:
     """colour (N, H, W, 1 or 3) = clip(colour + strength * residual (N, H, W, 3)), in place."""
-    integer = colour.dtype.kind == "u"
-    peak = float(np.iinfo(colour.dtype).max) if integer else 1.0
+    integer, peak = colour.dtype.kind == "u", full_scale(colour.dtype)
     for y in range(0, colour.shape[1], _BAND):
         band = slice(y, y + _BAND)
         change = residual[:, band]

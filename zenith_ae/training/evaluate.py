@@ -148,10 +148,7 @@ def evaluate_model(
         paired = reference is not None or (not codec and bool(find_pairs(source)))
         task = "roundtrip" if codec else "pairs" if paired else "denoise"
     _check_task(task, codec, sigmas is not None or degradations is not None)
-    if codec:
-        _check_codec(reference, grey, passes)
-    elif other is not None:
-        raise ConfigError("only an autoencoder can be measured together with another model")
+    _check_options(codec, reference, grey, other, passes)
     sigmas = SIGMAS if sigmas is None else sigmas
     degradations = ("gaussian",) if degradations is None else degradations
     if unknown := sorted(set(degradations) - set(DEGRADATIONS)):
@@ -222,14 +219,18 @@ def _check_task(task: str, codec: bool, degraded: bool) -> None:
         raise ConfigError(f"noise levels and degradations are not for {what}, which is taken as it is")
 
 
-def _check_codec(reference: Source | None, grey: bool, passes: int) -> None:
-    if reference is not None:
+def _check_options(
+    codec: bool, reference: Source | None, grey: bool, other: AutoencoderLike | None, passes: int
+) -> None:
+    if codec and reference is not None:
         raise ConfigError(
             "an autoencoder's round trip is compared with its input; leave out the ground truth"
         )
-    if grey:
+    if codec and grey:
         raise ConfigError("an autoencoder's round trip is measured in colour")
-    if passes != 1:
+    if not codec and other is not None:
+        raise ConfigError("only an autoencoder can be measured together with another model")
+    if codec and passes != 1:
         raise ConfigError("only a denoiser takes several passes")
 
 

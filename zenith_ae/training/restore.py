@@ -444,14 +444,13 @@ def _start(config: ModelConfig, init: str | None, only: str | None) -> nn.Module
     return model
 
 
-def _frozen_elder(elder: str, config: ModelConfig, goal: dict[str, str]) -> Network:
-    """The estimator of the weights ``elder``, which is noted in the ``goal``."""
+def _load_elder(elder: str, config: ModelConfig) -> Weights:
+    """Weights whose estimator can teach the config's."""
     theirs = load_weights(elder)
     if "estimator" not in theirs.config.parts or "estimator" not in config.parts:
         lacking = elder if "estimator" in config.parts else config.name
         raise WeightsError(f"{lacking}: has no estimator, which --elder is about")
-    goal["elder"] = f"{theirs.config.name} {theirs.hash}"
-    return frozen_module(theirs, "estimator")
+    return theirs
 
 
 def train_restoration(
@@ -534,7 +533,9 @@ def train_restoration(
             raise ConfigError(f"{config.name} has no estimator, which --quantile is about")
         goal["quantile"] = str(quantile)
     if elder:
-        network = _frozen_elder(elder, config, goal).to(train.device)
+        theirs = _load_elder(elder, config)
+        goal["elder"] = f"{theirs.config.name} {theirs.hash}"
+        network = frozen_module(theirs, "estimator").to(train.device)
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     cleaning = load_weights(cleaner) if cleaner else None
     if cleaning:
