@@ -402,6 +402,16 @@ def from_floats(x, out, isa=None):
         kernels.from_floats(x_ptr, out_ptr, n)
 
 
+def to_floats(x, out, isa=None):
+    """Flat x as it is stored, float32 or bf16, as float32."""
+    cdef const zn_kernels *kernels = table(isa, x)
+    cdef ptrdiff_t n = x.size
+    cdef const void *x_ptr = values(x, x, (n,), "x")
+    cdef float *out_ptr = <float *>address(out, np.float32, (n,), "out", True)
+    with nogil:
+        kernels.to_floats(x_ptr, out_ptr, n)
+
+
 def split(x, out, isa=None):
     """Float32 x (pixels, channels) as sums of two bf16, out (pixels, 2 * channels) of uint16."""
     cdef const zn_kernels *kernels = table(isa)
@@ -414,16 +424,17 @@ def split(x, out, isa=None):
         kernels.split(x_ptr, channels, out_ptr, pixels)
 
 
-def channel_sums(x, sums, isa=None):
-    """Add sums and sums of squares of x (pixels, channels) to sums (2, channels) of float64."""
+def moments(x, out, isa=None):
+    """Add the products of each two channels of x (pixels, channels) to out[:-1], above and on the diagonal,
+    and its channels to out[-1], summed over the pixels; out is (channels + 1, channels) of float64."""
     cdef const zn_kernels *kernels = table(isa)
     cdef int pixels, channels
     pixels, channels = shape = x.shape
     require_channels(channels)
     cdef const float *x_ptr = floats(x, shape, "x")
-    cdef double *sums_ptr = <double *>address(sums, np.float64, (2, channels), "sums", True)
+    cdef double *out_ptr = <double *>address(out, np.float64, (channels + 1, channels), "out", True)
     with nogil:
-        kernels.channel_sums(x_ptr, pixels, channels, sums_ptr)
+        kernels.moments(x_ptr, pixels, channels, out_ptr)
 
 
 def scale_shift(x, scale, shift, out, bint relu=False, isa=None):

@@ -23,10 +23,11 @@ cdef lookup kernels_for = <lookup>PyCapsule_GetPointer(_ops.kernels_for, "zn_ker
 MAX_THREADS = ZN_MAX_THREADS
 MAX_SEGMENTS = ZN_MAX_SEGMENTS
 PICTURE_VALUES = ZN_PICTURE_VALUES
+POOL_ROWS = ZN_POOL_ROWS
 
 cdef dict _kinds = {
     "load": ZN_LOAD, "gemm": ZN_GEMM, "winograd": ZN_WINOGRAD, "spectral": ZN_SPECTRAL, "mix": ZN_MIX,
-    "pool_sums": ZN_POOL_SUMS, "pool_scale": ZN_POOL_SCALE, "pool_apply": ZN_POOL_APPLY,
+    "pool_moments": ZN_POOL_MOMENTS, "pool_scale": ZN_POOL_SCALE, "pool_apply": ZN_POOL_APPLY,
     "relu": ZN_RELU, "clamp": ZN_CLAMP, "add": ZN_ADD,
 }
 cdef dict _formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
@@ -195,10 +196,13 @@ cdef class Plan:
 
     cdef const zn_pool *pool(self, pool) except NULL:
         cdef zn_pool *m = <zn_pool *>self.take(sizeof(zn_pool))
-        m.wide, m.groups, m.epsilon = len(pool.gamma), pool.groups, pool.epsilon
+        m.groups, m.channels = pool.linear.shape
+        m.wide, m.epsilon = len(pool.gamma), pool.epsilon
         m.gamma = <const float *>self.keep(pool.gamma, np.float32)
         m.beta = <const float *>self.keep(pool.beta, np.float32)
-        m.sums, m.scale = pool.sums.start, pool.scale.start
+        m.linear = <const float *>self.keep(pool.linear, np.float32)
+        m.square = <const float *>self.keep(pool.square, np.float32)
+        m.moments, m.scale = pool.moments.start, pool.scale.start
         return m
 
     def run(self, arena, source, plane, int y, int x, target, int skip_rows, int skip_columns,

@@ -5,8 +5,8 @@ from zenith cimport zn_kernels
 
 
 cdef extern from "plan.h" nogil:
-    int ZN_MAX_THREADS
-    enum: ZN_LOAD, ZN_GEMM, ZN_WINOGRAD, ZN_SPECTRAL, ZN_MIX, ZN_POOL_SUMS, ZN_POOL_SCALE, ZN_POOL_APPLY
+    int ZN_MAX_THREADS, ZN_POOL_ROWS
+    enum: ZN_LOAD, ZN_GEMM, ZN_WINOGRAD, ZN_SPECTRAL, ZN_MIX, ZN_POOL_MOMENTS, ZN_POOL_SCALE, ZN_POOL_APPLY
     enum: ZN_RELU, ZN_CLAMP, ZN_ADD
 
     ctypedef struct zn_grid:
@@ -48,11 +48,13 @@ cdef extern from "plan.h" nogil:
         const float *bias
 
     ctypedef struct zn_pool:
-        int wide, groups
+        int channels, wide, groups
         float epsilon
         const float *gamma
         const float *beta
-        ptrdiff_t sums, scale
+        const float *linear
+        const float *square
+        ptrdiff_t moments, scale
 
     ctypedef struct zn_step:
         int kind, rows, width, load, store, split

@@ -52,7 +52,8 @@ cdef extern from "zenith.h" nogil:
         void (*soft_clamp)(const void *x, void *out, ptrdiff_t n, float limit) noexcept nogil
         void (*add)(const void *x, const void *y, void *out, ptrdiff_t n) noexcept nogil
         void (*from_floats)(const float *x, void *out, ptrdiff_t n) noexcept nogil
-        void (*channel_sums)(const float *x, int pixels, int channels, double *sums) noexcept nogil
+        void (*to_floats)(const void *x, float *out, ptrdiff_t n) noexcept nogil
+        void (*moments)(const float *x, int pixels, int channels, double *moments) noexcept nogil
         void (*scale_shift)(const float *x, const float *scale, const float *shift, void *out,
                             int pixels, int channels, int relu) noexcept nogil
         void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,

@@ -98,8 +98,10 @@ int main(int arguments, char **argument)
             print("add", storage, n);
             k->from_floats(numbers[3], out, n);
             print("from_floats", storage, n);
-            k->channel_sums(numbers[0], n, 48, out);
-            print("channel_sums", storage, n);
+            k->to_floats(x[3], (float *)out, n);
+            print("to_floats", storage, n);
+            k->moments(numbers[0], n, n % 4 ? 48 : 16, out);
+            print("moments", storage, n);
             k->scale_shift(numbers[0], numbers[1], numbers[2], out, n, 48, n % 3 == 0);
             print("scale_shift", storage, n);
         }

@@ -814,13 +814,27 @@ def test_soft_clamp_is_tanh_within_a_millionth_of_the_limit(isa, rng, n, limit, 
 
 
 @every_isa
-@given(rng=seeds, pixels=st.integers(1, 60), channels=channel_counts)
-def test_channel_sums_add_up_in_double(isa, rng, pixels, channels):
-    x = normal(rng, pixels, channels) + np.float32(100)
-    sums = np.ones((2, channels))
-    _ops.channel_sums(x, sums, isa=isa)
+@given(rng=seeds, pixels=st.integers(1, 200), channels=channel_counts)
+def test_moments_are_added(isa, rng, pixels, channels):
+    x = normal(rng, pixels, channels) + rng.standard_normal(channels).astype(np.float32)
+    out = np.ones((channels + 1, channels))
+    _ops.moments(x, out, isa=isa)
     wide = x.astype(np.float64)
-    np.testing.assert_allclose(sums, 1 + np.stack([wide.sum(0), (wide**2).sum(0)]), rtol=1e-13)
+    block = np.arange(channels) // 16
+    written = block[:, None] <= block
+    error = out[:-1] - 1 - wide.T @ wide
+    assert (np.abs(error) <= 2e-6 * (np.abs(wide).T @ np.abs(wide)))[written].all()
+    assert (out[:-1][~written] == 1).all()
+    assert (np.abs(out[-1] - 1 - wide.sum(0)) <= 2e-6 * np.abs(wide).sum(0)).all()
+
+
+@every_isa
+def test_moments_of_many_pixels_are_added_in_double(isa):
+    x = np.full((64 * 3000, 16), 1 + 2.0**-12, np.float32)
+    out = np.zeros((17, 16))
+    _ops.moments(x, out, isa=isa)
+    np.testing.assert_allclose(out[-1], len(x) * (1 + 2.0**-12), rtol=2e-7)
+    np.testing.assert_allclose(out[:-1][np.triu_indices(16)], len(x) * (1 + 2.0**-12) ** 2, rtol=2e-7)
 
 
 @every_isa
@@ -1151,6 +1165,17 @@ def test_floats_become_the_nearest_bf16(isa, rng, n):
 
 
 @every_isa
+@given(rng=seeds, n=st.integers(0, 70))
+def test_bf16_are_floats_as_they_are(isa, rng, n):
+    stored = rng.integers(0, 2**16, n, np.uint16)
+    out = np.empty(n, np.float32)
+    _ops.to_floats(stored, out, isa=isa)
+    assert (out.view(np.uint32) == widen(stored).view(np.uint32)).all()
+    _ops.to_floats(widen(stored), out, isa=isa)
+    assert (out.view(np.uint32) == widen(stored).view(np.uint32)).all()
+
+
+@every_isa
 def test_bf16_ties_go_to_even_and_large_numbers_to_infinity(isa):
     x = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 3.4028234e38, -np.inf, 0.0, -0.0], np.float32)
     out = np.empty(len(x), np.uint16)
@@ -1283,7 +1308,7 @@ def test_none_is_no_array_where_one_is_needed(isa):
     a = np.zeros((4, 16), np.float32)
     calls = [
         lambda: _ops.relu(a.ravel(), None, isa=isa),
-        lambda: _ops.channel_sums(a, None, isa=isa),
+        lambda: _ops.moments(a, None, isa=isa),
         lambda: _ops.scale_shift(a, None, a[0], a, isa=isa),
         lambda: _ops.split(a, None, isa=isa),
         lambda: _ops.depthwise(None, a, None, None, None, None, a.copy(), isa=isa),

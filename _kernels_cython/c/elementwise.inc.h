@@ -67,6 +67,19 @@ static void STORED(scale_shift)(const float *x, const float *scale, const float 
     }
 }
 
+static void STORED(to_floats)(const void *from, float *out, ptrdiff_t n)
+{
+    const VALUE *x = from;
+    ptrdiff_t i = 0;
+    for (; i + VL <= n; i += VL)
+        v_store(out + i, s_load(x + i));
+    if (i < n) {
+        float rest[VL];
+        v_store(rest, STORED(load_some)(x + i, n - i));
+        memcpy(out + i, rest, (size_t)(n - i) * sizeof *out);
+    }
+}
+
 static void STORED(from_floats)(const float *x, void *to, ptrdiff_t n)
 {
     VALUE *out = to;

@@ -51,13 +51,14 @@
     .soft_clamp = soft_clamp_##STORAGE, \
     .add = add_##STORAGE, \
     .from_floats = from_floats_##STORAGE, \
+    .to_floats = to_floats_##STORAGE, \
     .scale_shift = scale_shift_##STORAGE, \
     .load_picture = load_picture, \
     .store_picture = store_picture, \
     .split = split, \
     .wht_tiles_backward = wht_tiles_backward, \
     .fwht = fwht, \
-    .channel_sums = channel_sums, \
+    .moments = moments, \
 }
 
 static const zn_kernels level_kernels[ZN_STORAGES] = {

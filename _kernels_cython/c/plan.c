@@ -434,18 +434,25 @@ static void step_mix(const work *w, const zn_step *s)
     }
 }
 
-static void step_pool_sums(const work *w, const zn_step *s)
+static ptrdiff_t moment_count(const zn_pool *p) { return (ptrdiff_t)(p->channels + 1) * p->channels; }
+
+static void step_pool_moments(const work *w, const zn_step *s)
 {
-    const int wide = s->pool->wide;
-    double *const all = (double *)(void *)(w->arena + bytes(w, s->pool->sums));
-    float *const row = (float *)(void *)w->scratch;
+    const zn_pool *p = s->pool;
+    double *const all = (double *)(void *)(w->arena + bytes(w, p->moments));
+    float *const floats_of_row = (float *)(void *)w->scratch;
     int begin, end;
-    share_rows(w, s, 1, &begin, &end);
+    share_rows(w, s, ZN_POOL_ROWS, &begin, &end);
     for (int y = begin; y < end; y++) {
-        double *sums = all + (ptrdiff_t)y * 2 * wide;
-        multiply(w, s->products, 1, row_of(w, &s->in, y), s->in.pixel, NULL, 0, row, 1, wide, s->width, 0);
-        memset(sums, 0, (size_t)(2 * wide) * sizeof *sums);
-        w->k->channel_sums(row, s->width, wide, sums);
+        double *moments = all + y / ZN_POOL_ROWS * moment_count(p);
+        const void *row = row_of(w, &s->in, y);
+        if (w->k != w->float_kernels) {
+            w->k->to_floats(row, floats_of_row, (ptrdiff_t)s->width * p->channels);
+            row = floats_of_row;
+        }
+        if (y % ZN_POOL_ROWS == 0)
+            memset(moments, 0, (size_t)moment_count(p) * sizeof *moments);
+        w->k->moments(row, s->width, p->channels, moments);
     }
 }
 
@@ -461,24 +468,28 @@ static double square_root(double x)
     }
 }
 
-/* Rows are added in order, so that the result does not depend on the threads. */
+/* Moments are added in order, so that the result does not depend on the threads. */
 static void step_pool_scale(const work *w, const zn_step *s)
 {
     const zn_pool *p = s->pool;
-    const double *sums = (const double *)(const void *)(w->arena + bytes(w, p->sums));
-    float *scale = (float *)(void *)(w->arena + bytes(w, p->scale)), *shift = scale + p->wide;
-    const int size = p->wide / p->groups;
+    const int n = p->channels, size = p->wide / p->groups;
     const double count = (double)s->rows * s->width * size;
+    double *moments = (double *)(void *)(w->arena + bytes(w, p->moments));
+    float *scale = (float *)(void *)(w->arena + bytes(w, p->scale)), *shift = scale + p->wide;
 
     if (w->thread > 0)
         return;
+    for (int part = 1; part < (s->rows + ZN_POOL_ROWS - 1) / ZN_POOL_ROWS; part++)
+        for (ptrdiff_t i = 0; i < moment_count(p); i++)
+            moments[i] += moments[part * moment_count(p) + i];
     for (int g = 0; g < p->groups; g++) {
+        const float *linear = p->linear + (ptrdiff_t)g * n, *square = p->square + (ptrdiff_t)g * n * n;
         double sum = 0, squares = 0;
-        for (int y = 0; y < s->rows; y++)
-            for (int c = g * size; c < (g + 1) * size; c++) {
-                sum += sums[(ptrdiff_t)y * 2 * p->wide + c];
-                squares += sums[(ptrdiff_t)y * 2 * p->wide + p->wide + c];
-            }
+        for (int i = 0; i < n; i++) {
+            sum += linear[i] * moments[(ptrdiff_t)n * n + i];
+            for (int j = i; j < n; j++)
+                squares += square[(ptrdiff_t)i * n + j] * moments[(ptrdiff_t)i * n + j];
+        }
         const double mean = sum / count, variance = squares / count - mean * mean;
         const double inverse = 1 / square_root((variance > 0 ? variance : 0) + p->epsilon);
         for (int c = g * size; c < (g + 1) * size; c++) {
@@ -538,7 +549,7 @@ static void do_step(const work *w, const zn_step *s)
     case ZN_WINOGRAD: step_winograd(w, s); break;
     case ZN_SPECTRAL: step_spectral(w, s); break;
     case ZN_MIX: step_mix(w, s); break;
-    case ZN_POOL_SUMS: step_pool_sums(w, s); break;
+    case ZN_POOL_MOMENTS: step_pool_moments(w, s); break;
     case ZN_POOL_SCALE: step_pool_scale(w, s); break;
     case ZN_POOL_APPLY: step_pool_apply(w, s); break;
     default: step_elementwise(w, s);

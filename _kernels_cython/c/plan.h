@@ -69,14 +69,19 @@ typedef struct zn_spectral {
     const float *out_scale, *bias; /* [outputs] */
 } zn_spectral;
 
-/* Group norm between two products, recomputing the wide activation instead of storing it. */
+/* Group norm between two products. The wide activation is not stored, nor computed to be measured: it is
+ * linear in the input, and so what its mean and variance are follows from the input's moments. */
 typedef struct zn_pool {
-    int wide, groups;
+    int channels, wide, groups; /* channels: of the input, as they are stored */
     float epsilon;
     const float *gamma, *beta; /* [wide] */
-    ptrdiff_t sums;            /* double [rows][2][wide] in the arena */
+    const float *linear;       /* [groups][channels], what a channel counts in the sum of a group */
+    const float *square;       /* [groups][channels][channels], and a pair in that of squares; 0 where i > j */
+    ptrdiff_t moments;         /* double [rows / ZN_POOL_ROWS, rounded up][channels + 1][channels] in the arena */
     ptrdiff_t scale;           /* float [2][wide] in the arena */
 } zn_pool;
+
+#define ZN_POOL_ROWS 8 /* whose moments are added up by one thread */
 
 enum {
     ZN_LOAD,       /* picture -> activation */
@@ -84,8 +89,8 @@ enum {
     ZN_WINOGRAD,   /* a 3x3 convolution as 36 products of transformed tiles */
     ZN_SPECTRAL,   /* as ZN_GEMM, with zn_spectral in place of products */
     ZN_MIX,        /* Zenith block: products, mix, expand */
-    ZN_POOL_SUMS,  /* products[0], then sums by channel of each row */
-    ZN_POOL_SCALE, /* sums -> scale and shift; tiny, one thread */
+    ZN_POOL_MOMENTS, /* of the input */
+    ZN_POOL_SCALE, /* moments -> scale and shift; tiny, one thread */
     ZN_POOL_APPLY, /* products[0], scale and shift, relu, expand[0] with residual */
     ZN_RELU, ZN_CLAMP, ZN_ADD /* elementwise: out from in, and `residual` for ZN_ADD */
 };

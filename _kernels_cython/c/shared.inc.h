@@ -1,5 +1,5 @@
 /* What does not depend on how activations are stored: constants, arithmetic on vectors, the
- * one-dimensional FWHT and channel sums. Part of kernels.inc.h. */
+ * one-dimensional FWHT and moments. Part of kernels.inc.h. */
 
 #define MAX_TILE 16
 #define DEPTHWISE_BLOCK 32
@@ -164,26 +164,61 @@ static ZN_INLINE vf tanh_vector(vf x)
     return v_min(v_set1(1), v_max(v_set1(-1), y));
 }
 
-/* Plain C in double: the compiler vectorises it, and every level gives the same bits. */
-static void channel_sums(const float *x, int pixels, int channels, double *sums)
+/* Sums of products of MOMENT_ROWS channels with those of one or two vectors. */
+#define MOMENT_ROWS 4
+
+static ZN_INLINE void moments_tile(const float *x, const int pixels, const int channels, const int row,
+                                   const int column, const int vectors, double *moments)
 {
-    for (int c = 0; c < channels; c += ZN_BLOCK) {
-        double sum[ZN_BLOCK], square[ZN_BLOCK];
-        for (int i = 0; i < ZN_BLOCK; i++) {
-            sum[i] = sums[c + i];
-            square[i] = sums[channels + c + i];
+    vf sum[MOMENT_ROWS][2];
+    ZN_UNROLL
+    for (int r = 0; r < MOMENT_ROWS; r++)
+        ZN_UNROLL
+        for (int v = 0; v < vectors; v++)
+            sum[r][v] = v_set1(0);
+    for (int p = 0; p < pixels; p++, x += channels) {
+        vf value[2];
+        ZN_UNROLL
+        for (int v = 0; v < vectors; v++)
+            value[v] = v_load(x + column + v * VL);
+        ZN_UNROLL
+        for (int r = 0; r < MOMENT_ROWS; r++) {
+            const vf factor = v_set1(x[row + r]);
+            ZN_UNROLL
+            for (int v = 0; v < vectors; v++)
+                sum[r][v] = v_fma(factor, value[v], sum[r][v]);
         }
-        for (int p = 0; p < pixels; p++) {
-            const float *in = x + (ptrdiff_t)p * channels + c;
-            for (int i = 0; i < ZN_BLOCK; i++) {
-                const double value = in[i];
-                sum[i] += value;
-                square[i] += value * value;
-            }
+    }
+    for (int r = 0; r < MOMENT_ROWS; r++)
+        for (int v = 0; v < vectors; v++) {
+            float part[VL];
+            double *to = moments + (ptrdiff_t)(row + r) * channels + column + v * VL;
+            v_store(part, sum[r][v]);
+            for (int i = 0; i < VL; i++)
+                to[i] += part[i];
         }
-        for (int i = 0; i < ZN_BLOCK; i++) {
-            sums[c + i] = sum[i];
-            sums[channels + c + i] = square[i];
+}
+
+static void moments(const float *x, int pixels, int channels, double *moments)
+{
+    double *sums = moments + (ptrdiff_t)channels * channels;
+    for (int begin = 0; begin < pixels; begin += ZN_MOMENT_PIXELS) {
+        const int count = pixels - begin < ZN_MOMENT_PIXELS ? pixels - begin : ZN_MOMENT_PIXELS;
+        const float *part = x + (ptrdiff_t)begin * channels;
+        for (int row = 0; row < channels; row += MOMENT_ROWS)
+            for (int column = row / ZN_BLOCK * ZN_BLOCK; column < channels; column += 2 * VL)
+                if (column + VL < channels)
+                    moments_tile(part, count, channels, row, column, 2, moments);
+                else
+                    moments_tile(part, count, channels, row, column, 1, moments);
+        for (int c = 0; c < channels; c += VL) {
+            float sum[VL];
+            vf total = v_set1(0);
+            for (int p = 0; p < count; p++)
+                total = v_add(total, v_load(part + (ptrdiff_t)p * channels + c));
+            v_store(sum, total);
+            for (int i = 0; i < VL; i++)
+                sums[c + i] += sum[i];
         }
     }
 }

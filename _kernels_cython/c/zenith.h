@@ -23,6 +23,7 @@
 #define ZN_MAX_SEGMENTS 64 /* a pixel (un)shuffle by 8 has 64 */
 #define ZN_SPLIT_CHANNELS 64
 #define ZN_INT16_DEPTH 4096 /* values of a sum */
+#define ZN_MOMENT_PIXELS 64 /* summed in float32 */
 #define ZN_PICTURE_VALUES 2048 /* r * channels of a picture's row at most, see load_picture */
 #define ZN_WINOGRAD_IN 6   /* side of an input tile, of which there are 36 products */
 #define ZN_WINOGRAD_OUT 4  /* side of an output tile */
@@ -135,12 +136,15 @@ typedef struct zn_kernels {
     void (*soft_clamp)(const void *x, void *out, ptrdiff_t n, float limit);
     void (*add)(const void *x, const void *y, void *out, ptrdiff_t n);
     void (*from_floats)(const float *x, void *out, ptrdiff_t n); /* only rounds */
+    void (*to_floats)(const void *x, float *out, ptrdiff_t n);
 
-    /* Group norm in two steps. channel_sums adds, for each channel, sum and sum of squares of
-     * `pixels` pixels to sums[0..channels) and sums[channels..2 channels), in double;
-     * scale_shift then applies out = act(x * scale[c] + shift[c]). x is float32; out may be x where
-     * values are floats. */
-    void (*channel_sums)(const float *x, int pixels, int channels, double *sums);
+    /* Group norm in two steps. moments tells of `pixels` pixels what the mean and the variance of any
+     * linear map of them are made of: to moments[i * channels + j] it adds the sum of x_i * x_j, for
+     * i <= j and in the rest of each 16 x 16 on the diagonal, and to moments[channels * channels + i]
+     * that of x_i. Sums are float32 over ZN_MOMENT_PIXELS pixels, and double from there on.
+     * scale_shift then applies out = act(x * scale[c] + shift[c]). x is float32 and `channels` a multiple
+     * of 16; out may be x where values are floats. */
+    void (*moments)(const float *x, int pixels, int channels, double *moments);
     void (*scale_shift)(const float *x, const float *scale, const float *shift, void *out,
                         int pixels, int channels, int relu);
 

@@ -8,7 +8,7 @@ epilogue. The first product reads the picture itself and the last one writes it,
 
 from __future__ import annotations
 
-from .._kernels._plan import MAX_SEGMENTS, PICTURE_VALUES
+from .._kernels._plan import MAX_SEGMENTS, PICTURE_VALUES, POOL_ROWS
 from ..errors import ConfigError
 from ..models import spec
 from ..models.spec import Layers
@@ -341,18 +341,19 @@ class _Lowering:
         wide = layer.WIDTH * layer.channels
         if wide % BLOCK:
             raise ConfigError(f"layer {self.first + i}: a pool stage needs a multiple of 4 channels")
-        sums = Activation(x.height, 1, wide, 16 * wide // self.value_bytes)  # two doubles a channel and row
+        moments = 8 * (x.pitch + 1) * x.pitch // self.value_bytes  # doubles
+        sums = Activation(-(-x.height // POOL_ROWS), 1, wide, moments)
         scale = Activation(2, 1, wide, 4 * wide // self.value_bytes)  # floats
         out = self.activation(x.height, x.width, layer.channels)
-        gamma, beta, widen, narrow = self.products.pool(i, x, out, wide)
-        pool = Pool(gamma, beta, layer.GROUPS, GROUP_NORM_EPSILON, sums, scale)
+        vectors, widen, narrow = self.products.pool(i, x, out, layer.GROUPS)
+        pool = Pool(*vectors, GROUP_NORM_EPSILON, sums, scale)
         scratch = self.scratch(floats=x.width * wide)
         if self.packer.bf16:
             scratch += self.scratch(values=x.width * wide)
         size = (x.height, x.width)
         self.steps.append(
-            Step("pool_sums", self.label(i, "pool sums"), *size, into=x, products=[widen], pool=pool,
-                 scratch=scratch)
+            Step("pool_moments", self.label(i, "pool moments"), *size, into=x, pool=pool,
+                 scratch=self.scratch(floats=x.width * x.pitch))
         )  # fmt: skip
         self.steps.append(Step("pool_scale", self.label(i, "pool scale"), *size, pool=pool))
         self.steps.append(

@@ -58,6 +58,10 @@ class Packer:
         """A depth that products can take: bf16 and int16 come in pairs."""
         return depth + depth % 2 if self.bf16 or self.int16 else depth
 
+    def rounded(self, matrix: Array) -> Array:
+        """A matrix as it is multiplied; of integers, which are more exact than bf16, as it was."""
+        return from_bf16(to_bf16(matrix)) if self.bf16 else matrix
+
     def pack(self, matrix: Array, own: Array | None) -> NDArray[Any]:
         """(columns, taps, depth) as `pack` orders it, in the precision of the matrices.
 

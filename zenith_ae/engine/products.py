@@ -285,9 +285,11 @@ class Products:
         ]
 
     def pool(
-        self, i: int, x: Activation, out: Activation, wide: int
-    ) -> tuple[Array, Array, Product, Product]:
-        """Scale, shift, and the products before and after a pool stage's normalisation."""
+        self, i: int, x: Activation, out: Activation, groups: int
+    ) -> tuple[tuple[Array, Array, Array, Array], Product, Product]:
+        """The vectors of a `Pool`, and the products before and after its normalisation."""
+        wide = len(self.tensor(i, "pool.0.weight"))
+        depth = self.packer.whole(x.channels)
 
         def vector(name: str) -> Array:
             return self.once((name,), i, lambda: packing.vector(self.tensor(i, name), wide))
@@ -297,10 +299,17 @@ class Products:
             padded = np.pad(weight, ((0, 0), (0, 0), (0, depth - weight.shape[2])))
             return self.once((name,), i, lambda: self.packer.pack(padded, weight))
 
-        depth = self.packer.whole(x.channels)
+        def measures() -> tuple[Array, Array]:
+            weight = self.packer.rounded(self.tensor(i, "pool.0.weight")[:, :, 0, 0]).astype(np.float64)
+            weight = np.pad(weight, ((0, 0), (0, x.pitch - weight.shape[1])))
+            weight = weight.reshape(groups, -1, x.pitch)
+            square = weight.swapaxes(1, 2) @ weight
+            return weight.sum(1).astype(np.float32), (np.triu(square) + np.triu(square, 1)).astype(np.float32)
+
+        linear, square = self.once(("moments", groups, x.pitch), i, measures)
         widen = Product([0], depth, list(range(0, wide, BLOCK)), pack("pool.0.weight", depth), None)
         narrow = Product([0], wide, list(range(0, out.pitch, BLOCK)), pack("pool.3.weight", wide), None)
-        return vector("pool.1.weight"), vector("pool.1.bias"), widen, narrow
+        return (vector("pool.1.weight"), vector("pool.1.bias"), linear, square), widen, narrow
 
     def zenith(
         self, i: int, layer: spec.ZenithBlock, x: Activation, out: Activation, u_plane: int, e_plane: int

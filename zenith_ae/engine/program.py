@@ -109,9 +109,10 @@ class Pool:
 
     gamma: NDArray[np.float32]
     beta: NDArray[np.float32]
-    groups: int
+    linear: NDArray[np.float32]
+    square: NDArray[np.float32]
     epsilon: float
-    sums: Activation
+    moments: Activation
     scale: Activation
 
 
@@ -261,7 +262,7 @@ def place(steps: list[Step], value_bytes: int) -> int:
             begin, end = index, index + max(step.chain, 1) - 1
         uses: tuple[Activation | None, ...] = (step.into, step.out, step.residual, step.add)
         if step.pool:
-            uses += (step.pool.sums, step.pool.scale)
+            uses += (step.pool.moments, step.pool.scale)
         for a in uses:
             if a is None:
                 continue
