@@ -89,6 +89,13 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind, foreign: set[str
         raise click.UsageError("standard input (-) can be given only once")
     if STDIO in inputs and sys.stdin.isatty():
         raise click.UsageError("standard input (-) is a terminal; pipe a file into it")
+    if output is None:
+        for entry in filter(os.path.isdir, inputs):
+            if os.path.realpath(entry) == os.path.realpath(os.sep):
+                raise click.UsageError(
+                    f"{entry} is all of the computer (a variable that is not set?), and results would lie "
+                    "beside every picture; name a folder, or where results go with -o"
+                )
     # What may name several files goes into a folder, even where it happens to name only one.
     collection = any(os.path.isdir(i) or _is_pattern(i) for i in inputs)
     foreign = set() if foreign is None else foreign

@@ -28,7 +28,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zenith_ae import __version__
-from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, ZenithError
+from zenith_ae.errors import (
+    ConfigError,
+    ImageError,
+    IsaError,
+    LatentError,
+    MissingDependencyError,
+    ZenithError,
+)
 
 from .session import denoised, encoding_notes
 from .tools import Limits
@@ -43,6 +50,7 @@ GRACE = 5  # seconds that open requests have when the server is told to end, and
 DRAIN = 32 * 2**20  # bytes of a body in vain that are read, so that its client sees the answer
 STALL = 10  # seconds without a byte after which a body is given up
 LATENTS = "application/vnd.safetensors"
+_AS_CURL_SAYS = "application/x-www-form-urlencoded"  # of any file, unless told otherwise
 _JOB = "zenith-job"  # how names of threads begin
 
 
@@ -134,7 +142,11 @@ class _Worker:
             raise HTTPException(status, "the server ends", {"Connection": "close"}) from None
         except ZenithError as error:
             status = _STATUS.get(type(error), 400)
-            raise HTTPException(status, " ".join(str(error).split())) from None
+            said = " ".join(str(error).split())
+            kind = request.headers.get("content-type", "").lower()
+            if isinstance(error, ImageError | LatentError) and kind.startswith(_AS_CURL_SAYS):
+                said += " (sent with curl -d, which leaves out line ends? --data-binary keeps them)"
+            raise HTTPException(status, said) from None
         except MemoryError:
             status = 507
             raise HTTPException(status, "not enough memory for this picture") from None

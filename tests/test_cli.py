@@ -1546,6 +1546,14 @@ def test_pictures_of_kinds_that_are_not_read_are_left_out_with_a_note(here, dn, 
     assert not capsys.readouterr().err
 
 
+def test_the_whole_computer_is_no_folder_of_pictures(here, dn, capsys, monkeypatch):
+    monkeypatch.setattr("os.walk", lambda *a, **k: pytest.fail("is searched"))
+    monkeypatch.setattr("os.scandir", lambda *a, **k: pytest.fail("is searched"))
+    for command in (["denoise", "/", *dn], ["denoise", "a.png", "//", *dn], ["watch", "/", *dn]):
+        assert run(command) == 2
+        assert "all of the computer" in capsys.readouterr().err
+
+
 def test_a_pattern_of_one_picture_does_not_go_into_a_file(here, dn, capsys):
     picture("a.png")
     assert run(["denoise", "[a].png", "-o", "b.png", *dn]) == 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageCms
+from PIL import Image, ImageCms, ImageDraw, ImageFont
 
 import zenith_ae
 from zenith_ae import pipelines
@@ -482,6 +482,56 @@ def test_what_is_drawn_in_two_colours_stays_as_it_is(dn, kind):
     assert np.array_equal(batch, np.stack([dn(picture), dn(other)]))
 
 
+def plan():
+    """Thin lines and small letters in plain colours, without soft edges."""
+    picture = Image.new("RGB", (160, 120), (255, 255, 255))
+    pen = ImageDraw.Draw(picture)
+    pen.fontmode = "1"
+    for i in range(12):
+        pen.line(
+            (7 * i, 3 * i, 150 - i, 119 - 9 * i), ((0, 0, 0), (200, 0, 0), (0, 0, 200), (0, 120, 0))[i % 4]
+        )
+        pen.text((90, 10 * i), f"{i} plain", (0, 10 * i, 200), ImageFont.load_default(9))
+    return np.asarray(picture)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.float64])
+def test_drawings_in_plain_colours_stay_as_they_are(dn, dtype):
+    picture = (plan() / 255).astype(dtype) if dtype in (np.float32, np.float64) else plan().astype(dtype)
+    picture = picture * dtype(257) if dtype == np.uint16 else picture
+    assert not dn.estimate_sigma(picture).any()
+    assert np.array_equal(dn(picture), picture)
+    assert not np.array_equal(dn(picture, sigma=10), picture)  # who gives a level is obeyed
+
+
+@pytest.mark.parametrize(
+    "what", ["noise", "weak noise", "dots", "enlarged noise", "soft edges", "photograph"]
+)
+def test_where_pixels_differ_nothing_is_taken_for_plain_colours(what):
+    rng, picture = np.random.default_rng(0), plan()
+    if what in ("noise", "weak noise"):
+        picture = picture * 0.8 + 20 + rng.standard_normal(picture.shape) * (10 if what == "noise" else 1)
+    elif what == "dots":
+        picture = np.where(rng.random((*picture.shape[:2], 1)) < 0.02, rng.integers(0, 2) * 255, picture)
+    elif what == "enlarged noise":
+        picture = noise((60, 80, 3)).repeat(2, axis=0).repeat(2, axis=1)
+    else:
+        picture = noise((120, 160, 3)) // 8 + np.linspace(0, 200, 160)[:, None]
+    picture = np.asarray(picture).astype(np.uint8)
+    cells = tuple(-(-n // 8) for n in picture.shape[:2])
+    assert not pipelines._drawn(picture, cells).any()
+
+
+def test_a_noisy_photograph_beside_a_drawing_keeps_its_level():
+    page = np.tile(plan(), (3, 4, 1))
+    page[:, 320:] = noise((360, 320, 3))
+    drawn = pipelines._drawn(page, (45, 80))
+    assert drawn[:, :30].all() and not drawn[:, 42:].any()
+    colour = pipelines._one_number(page), pipelines._one_number(page * np.uint16(257))
+    alike = (page[1:] == page[:-1]).all(axis=2)
+    assert all(np.array_equal(code[1:] == code[:-1], alike) for code in colour)
+
+
 def test_models_are_copied_and_sent_to_processes(dn, ae):
     image = noise((9, 8, 3))
     for copied in (copy.deepcopy(dn), pickle.loads(pickle.dumps(dn))):
@@ -500,6 +550,16 @@ def test_only_a_picture_of_fewer_bits_than_its_file_is_warned_of(dn, ae, tmp_pat
         dn.estimate_sigma(tmp_path / "a.png")
     with pytest.warns(UserWarning, match="8 bits a channel"):
         dn(tmp_path / "a.png", sigma=10)
+
+
+def test_an_array_of_fewer_bits_than_its_type_is_warned_of(dn):
+    picture = noise((9, 8, 3)).astype(np.uint16)
+    with pytest.warns(UserWarning, match="of 65535: if these are 8 bits, multiply them by 256"):
+        dn(picture)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dn(picture * np.uint16(257))
+        dn(picture, sigma=0.1)  # who gives a level knows
 
 
 def test_the_result_of_a_path_keeps_what_its_file_says(dn, tmp_path):

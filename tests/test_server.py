@@ -134,6 +134,20 @@ def test_a_form_is_told_how_to_send_the_file(client):
     assert "send the file itself as the body" in response.json()["detail"]
 
 
+def test_a_file_that_curl_changed_is_told_how_to_send_it(client):
+    whole = io.BytesIO()
+    Image.fromarray(noisy()).save(whole, "JPEG")
+    changed = whole.getvalue().translate(None, b"\r\n\0")
+    for kind, told in (("application/x-www-form-urlencoded", True), ("image/jpeg", False)):
+        answer = client.post("/denoise", content=changed, headers={"Content-Type": kind})
+        assert answer.status_code == 400
+        assert ("--data-binary" in answer.json()["detail"]) is told
+        assert (
+            client.post("/denoise", content=whole.getvalue(), headers={"Content-Type": kind}).status_code
+            == 200
+        )
+
+
 def test_formats_are_those_that_can_be_written():
     from zenith_ae.app.server import Format
     from zenith_ae.image_writing import WRITABLE_SUFFIXES

@@ -20,6 +20,7 @@ from zenith_ae import pipelines
 from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.app.cli import run
 from zenith_ae.metrics import lattice_energy, psnr
+from zenith_ae.training import drawings
 from zenith_ae.training.degradations import blur, camera, gaussian, salt_and_pepper, stored
 from zenith_ae.training.evaluate import evaluate_model
 from zenith_ae.weights import available_weights, load_weights
@@ -177,6 +178,14 @@ def test_noise_goes_from_a_jpeg_with_colours_at_half_resolution_too(
 def test_a_clean_picture_stays_clean(name: str) -> None:
     clean = example("cat.clean.png")
     assert psnr(zenith_ae.load(name)(clean), clean) > 36
+
+
+@pytest.mark.parametrize("name", DENOISERS)
+def test_thin_strokes_in_plain_colours_stay(name: str) -> None:
+    model = zenith_ae.load(name)
+    for i in range(4):
+        picture = np.asarray(drawings.strokes(np.random.default_rng(i)))
+        assert psnr(model(picture), picture) > 60
 
 
 @pytest.mark.parametrize("name", DENOISERS)

@@ -424,15 +424,19 @@ def _less(picture: Picture, tags: Mapping[int, Any]) -> Picture:
 
 
 def _within(picture: Picture) -> Picture:
-    """With a note if 16-bit values look like those of 12 bits or fewer, as instruments write them."""
-    if picture.pixels.dtype != np.uint16 or not 0 < (most := int(picture.pixels.max())) < 2**12:
-        return picture
+    note = dim_note(picture.pixels)
+    return replace(picture, notes=(*picture.notes, note)) if note else picture
+
+
+def dim_note(pixels: NDArray[Any]) -> str:
+    """What to say where 16-bit values look like those of 12 bits or fewer, as instruments write them."""
+    if pixels.dtype != np.uint16 or not 0 < (most := int(pixels.max())) < 2**12:
+        return ""
     bits = most.bit_length()
-    note = (
+    return (
         f"its values end at {most} of 65535: if these are {bits} bits, multiply them by {2 ** (16 - bits)} "
         "first, or their noise is taken for fainter than it is"
     )
-    return replace(picture, notes=(*picture.notes, note))
 
 
 def _open(file: BinaryIO, plugin: str, formats: tuple[str, ...]) -> ImageFile.ImageFile:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from math import lcm
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -68,6 +69,10 @@ _OWN_NOISE, _LOUD = 2.0, 12.0
 _MOST_COLUMNS = 2**14  # that are looked at for it, in float
 # Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
 _CLIPPED, _ENOUGH = 0.1, 0.05
+# Where at least so many pixels are like all of their neighbours, and of the others at most so many like none,
+# within so many cells of 8 x 8 either way, a picture is drawn in plain colours. Of a hundred pixels with one
+# that is black or white by chance, three of those others are.
+_LEAST_PLAIN, _ALONE, _AROUND = 0.1, 0.01, 8
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
@@ -408,6 +413,11 @@ class Denoiser(_Pipeline):
         if getattr(image, "more", ()):
             return image.map(lambda frame: self(frame, sigma, tile=tile, passes=passes, **shares))
         batch = as_batch(image)
+        if isinstance(image, np.ndarray) and isinstance(sigma, str):  # of a file its notes have told
+            from .images import dim_note
+
+            if note := dim_note(batch.pixels):
+                warnings.warn(f"a picture of uint16: {note}", stacklevel=2)
         return batch.restore(
             self.clean(batch.pixels, batch.layout, sigma, tile=tile, passes=passes, **shares)
         )
@@ -469,6 +479,8 @@ class Denoiser(_Pipeline):
                 level[...] = 0
                 continue
             _make_even(level, _clipped(picture, level.shape))
+            if level.max() > _LEAST_EVEN:
+                level[_drawn(picture, level.shape)] = 0
             least = _least_noise(picture) if level.mean() < _LOUD else 0.0
             if least > np.median(level) and self._experts(rgb[i : i + 1], "RGB", tile) == ["white"]:
                 np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
@@ -704,6 +716,53 @@ def is_two_tone(picture: NDArray) -> bool:
     rows = near[:-2] + near[1:-1] + near[2:]
     alone = ink & (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] == 1)
     return bool(3 * alone.sum() < ink.sum())
+
+
+def _drawn(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Cells (h, w) of 8 x 8 pixels where a picture (H, W, 3) is drawn in plain colours, without noise.
+
+    There many pixels have eight neighbours that are the same to the bit, and of the others hardly one has
+    none: strokes of one pixel, which an estimator of noise takes for it, go on, where noise has each pixel
+    differ. So it is in photographs, and at soft edges, which no estimator here takes for noise.
+    """
+    few = picture[::16]
+    if (few[:, 1:] == few[:, :-1]).all(axis=2).mean() < _LEAST_PLAIN:  # as in most pictures: seen at once
+        return np.zeros(shape, bool)
+    (rows, columns), (height, width) = shape, picture.shape[:2]
+    code = _one_number(picture)
+    around = np.pad(code, 1, mode="edge")
+    same = np.zeros(code.shape, np.uint8)  # neighbours that are
+    for y, x in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)):
+        same += code == around[y : y + height, x : x + width]
+
+    def counted(mask: NDArray[np.bool_]) -> NDArray:
+        beyond = [(0, 8 * rows - height), (0, 8 * columns - width)]
+        count = np.pad(mask, beyond).view(np.uint8).reshape(rows, 8, -1).sum(axis=1, dtype=np.uint8)
+        return _summed_around(count.reshape(rows, columns, 8).sum(axis=2, dtype=np.int64), _AROUND)
+
+    uneven, alone, whole = (counted(mask) for mask in (same < 8, same == 0, same <= 8))
+    drawn = (uneven > 0) & (uneven <= (1 - _LEAST_PLAIN) * whole) & (alone <= _ALONE * uneven)
+    return drawn | (drawn.any() & (uneven == 0))
+
+
+def _one_number(picture: NDArray) -> NDArray:
+    """(H, W) of pixels (H, W, 3), each colour as one number."""
+    if picture.dtype == np.uint8:
+        return np.pad(picture, [(0, 0), (0, 0), (0, 1)]).view(np.uint32)[..., 0]
+    bits = np.ascontiguousarray(picture).view(f"u{picture.dtype.itemsize}").astype(np.uint64)
+    factors = np.array([1, 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # odd, and large
+    return np.bitwise_xor.reduce(bits * factors, axis=2)
+
+
+def _summed_around(x: NDArray, reach: int) -> NDArray:
+    """Sums over squares of 2 ``reach`` + 1 around each place of (h, w)."""
+    for axis in (0, 1):
+        total = np.cumsum(np.pad(x, [(int(axis == 0), 0), (int(axis == 1), 0)]), axis=axis)
+        at = np.arange(x.shape[axis])
+        x = total.take(np.minimum(at + reach + 1, len(at)), axis) - total.take(
+            np.maximum(at - reach, 0), axis
+        )
+    return x
 
 
 def _is_grey(picture: NDArray) -> bool:

@@ -198,9 +198,44 @@ def _plain_colour(rng: Rng) -> Colour:
     return red, green, blue
 
 
+def strokes(rng: Rng) -> Image.Image:
+    """Thin lines, shapes or text in a few colours without smooth edges, as of plots, plans and terminals."""
+    height, width = SIZE
+    paper, ink = _paper_and_ink(rng)
+    if rng.random() < 0.5:
+        paper, ink = ((255, 255, 255), (0, 0, 0)) if rng.random() < 0.6 else ((0, 0, 0), (255, 255, 255))
+    inks = [ink, *(_plain_colour(rng) for _ in range(int(rng.integers(0, 6))))]
+    picture = Image.new("RGB", (width, height), paper)
+    pen = ImageDraw.Draw(picture)
+    pen.fontmode = "1"
+    if rng.random() < 0.5:
+        size = float(rng.uniform(7, 16))
+        for y in np.arange(rng.uniform(0, 10), height, size * rng.uniform(1, 2)):
+            x = float(rng.uniform(0, 20))
+            while x < width:
+                word = _word(rng) + " "
+                pen.text((x, y), word, inks[int(rng.integers(len(inks)))], _font(size))
+                x += pen.textlength(word, _font(size)) + rng.choice([0, 0, 0, 40])
+        return picture
+    for _ in range(int(np.exp(rng.uniform(np.log(5), np.log(80))))):
+        a, b = (tuple(map(float, point)) for point in rng.uniform(-0.1, 1.1, (2, 2)) * (width, height))
+        box = [min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])]
+        shade, thick = inks[int(rng.integers(len(inks)))], int(rng.choice([1, 1, 1, 2]))
+        match int(rng.integers(4)):
+            case 0 | 1:
+                pen.line((a, b), shade, thick)
+            case 2:
+                pen.rectangle(box, None, shade, thick)
+            case _:
+                pen.ellipse(box, None, shade, thick)
+    return picture
+
+
 def bitmap(rng: Rng) -> Image.Image:
     """What has few colours and no smooth edges: fax and pixel art; dithered, hatched, enlarged, or not."""
     height, width = SIZE
+    if rng.random() < 0.5:
+        return strokes(rng)
     picture = (text, interface, line_art, gradient)[int(rng.integers(4))](rng)
     scale = int(rng.choice([1, 1, 2, 3, 4, 8]))
     if scale > 1:  # dots of so many pixels a side
