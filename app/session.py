@@ -218,10 +218,10 @@ class Session:
         return self._models[name]
 
     def run(self, verb: str, read: Read, compute: Compute, write: Write) -> int:
-        """Do the jobs. A model that was asked for is loaded first: without it nothing can be done."""
+        """Do the jobs. A model that was asked for is loaded first, also where all is done: it may not exist."""
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, self.options["overwrite"])
-        if self.options["model"] and any(self.pending(job) for job in self.jobs):
+        if self.options["model"]:
             self.load(self.options["model"])
         work = Work(read, compute, write, verb)
         return 1 if run_jobs(self.jobs, work, self.reporter, self.options["overwrite"]) else 0
