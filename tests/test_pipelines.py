@@ -522,6 +522,14 @@ def test_where_pixels_differ_nothing_is_taken_for_plain_colours(what):
     assert not pipelines._drawn(picture, cells).any()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (2, 3)])
+def test_the_smallest_pictures_are_looked_at_too(dn, size):
+    for picture in (np.full((*size, 3), 200, np.uint8), noise((*size, 3))):
+        assert dn.estimate_sigma(picture).shape == size
+        assert pipelines._drawn(picture, (5, 5)).shape == (5, 5)
+
+
 def test_a_noisy_photograph_beside_a_drawing_keeps_its_level():
     page = np.tile(plan(), (3, 4, 1))
     page[:, 320:] = noise((360, 320, 3))

@@ -725,10 +725,11 @@ def _drawn(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     none: strokes of one pixel, which an estimator of noise takes for it, go on, where noise has each pixel
     differ. So it is in photographs, and at soft edges, which no estimator here takes for noise.
     """
-    few = picture[::16]
-    if (few[:, 1:] == few[:, :-1]).all(axis=2).mean() < _LEAST_PLAIN:  # as in most pictures: seen at once
-        return np.zeros(shape, bool)
     (rows, columns), (height, width) = shape, picture.shape[:2]
+    few = picture[::16]
+    like_the_next = (few[:, 1:] == few[:, :-1]).all(axis=2)
+    if np.count_nonzero(like_the_next) <= _LEAST_PLAIN * like_the_next.size:  # as in most: seen at once
+        return np.zeros(shape, bool)
     code = _one_number(picture)
     around = np.pad(code, 1, mode="edge")
     same = np.zeros(code.shape, np.uint8)  # neighbours that are
@@ -749,9 +750,11 @@ def _one_number(picture: NDArray) -> NDArray:
     """(H, W) of pixels (H, W, 3), each colour as one number."""
     if picture.dtype == np.uint8:
         return np.pad(picture, [(0, 0), (0, 0), (0, 1)]).view(np.uint32)[..., 0]
-    bits = np.ascontiguousarray(picture).view(f"u{picture.dtype.itemsize}").astype(np.uint64)
-    factors = np.array([1, 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)  # odd, and large
-    return np.bitwise_xor.reduce(bits * factors, axis=2)
+    bits = np.ascontiguousarray(picture).view(f"u{picture.dtype.itemsize}")
+    number = bits[..., 0].astype(np.uint64)
+    for channel, factor in ((1, 0x9E3779B97F4A7C15), (2, 0xC2B2AE3D27D4EB4F)):  # odd, and large
+        number ^= bits[..., channel] * np.uint64(factor)
+    return number
 
 
 def _summed_around(x: NDArray, reach: int) -> NDArray:
@@ -759,9 +762,8 @@ def _summed_around(x: NDArray, reach: int) -> NDArray:
     for axis in (0, 1):
         total = np.cumsum(np.pad(x, [(int(axis == 0), 0), (int(axis == 1), 0)]), axis=axis)
         at = np.arange(x.shape[axis])
-        x = total.take(np.minimum(at + reach + 1, len(at)), axis) - total.take(
-            np.maximum(at - reach, 0), axis
-        )
+        first, end = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(at))
+        x = total.take(end, axis) - total.take(first, axis)
     return x
 
 
