@@ -218,7 +218,7 @@ class Session:
         return self._models[name]
 
     def run(self, verb: str, read: Read, compute: Compute, write: Write) -> int:
-        """Do the jobs. A model that was asked for is loaded first, also where all is done: it may not exist."""
+        """Do the jobs. A model that was asked for is loaded first, also where all is done: is there one?"""
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, self.options["overwrite"])
         if self.options["model"]:
