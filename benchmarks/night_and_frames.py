@@ -1,11 +1,12 @@
-"""What automatic mode makes of loud camera noise, noise beside plain colours, faint noise on smooth surfaces
-and few dots; Markdown tables.
+"""What automatic mode makes of loud camera noise, noise beside plain colours, faint noise on smooth surfaces,
+drawings of thin strokes and few dots; Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
 it is before a camera reduces it, and with photosites that are stuck at some brightness; plain parts are a
 frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8
 bits, and a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of
-a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Dots are pixels
+a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Thin strokes are
+text and shapes in a few plain colours, without soft edges, as they are and with some harm. Dots are pixels
 that are black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that
 of the picture's own pixels.
 
@@ -25,7 +26,8 @@ from quality import CBSD68
 import zenith_ae
 from zenith_ae.metrics import psnr
 from zenith_ae.training.data import decode_rgb, iter_encoded
-from zenith_ae.training.degradations import Mixture, as_file, gaussian, salt_and_pepper
+from zenith_ae.training.degradations import Mixture, as_file, gaussian, jpeg, salt_and_pepper
+from zenith_ae.training.drawings import strokes
 
 # Root mean square of the camera's noise, and what else there is to its mixture.
 CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -40,6 +42,15 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
     ),
 }
 FAINT = (2, 3, 5)
+# What happened to a drawing, (1, H, W, 3) in [0, 1].
+STROKES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+    "as they are": lambda clean, rng: clean,
+    "JPEG of quality 90": lambda clean, rng: jpeg(clean, rng, 90, subsample=False)[0],
+    "JPEG of quality 75, colour at half the resolution": lambda clean, rng: jpeg(clean, rng, 75)[0],
+    "sigma 2": lambda clean, rng: as_file(gaussian(clean, rng, 2 / 255)[0]),
+    "sigma 10": lambda clean, rng: as_file(gaussian(clean, rng, 10 / 255)[0]),
+}
+MOST = 100.0  # dB, of what is the same
 SHARES = (0.001, 0.003, 0.01)
 SIDE = 256
 
@@ -154,6 +165,16 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             noisy = as_file(gaussian(target[None], rng, sigma / 255)[0][0])
             rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
         print_means(f"sigma {sigma}", rows)
+
+    print()
+    print_head("thin strokes in plain colours", denoisers)
+    for name, harm in STROKES.items():
+        rows = []
+        for i in range(pictures):
+            target = np.asarray(strokes(np.random.default_rng((1, i)))) / np.float32(255)
+            given = harm(target[None], np.random.default_rng((8, i)))[0]
+            rows.append([min(psnr(x, target), MOST) for x in (given, *(d(given) for d in denoisers))])
+        print_means(name, rows)
 
     dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
     print()
