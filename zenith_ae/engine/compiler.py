@@ -341,12 +341,12 @@ class _Lowering:
         wide = layer.WIDTH * layer.channels
         if wide % BLOCK:
             raise ConfigError(f"layer {self.first + i}: a pool stage needs a multiple of 4 channels")
-        moments = 8 * (x.pitch + 1) * x.pitch // self.value_bytes  # doubles
-        sums = Activation(-(-x.height // POOL_ROWS), 1, wide, moments)
+        doubles = 8 * (x.pitch + 1) * x.pitch // self.value_bytes
+        moments = Activation(-(-x.height // POOL_ROWS), 1, x.pitch, doubles)
         scale = Activation(2, 1, wide, 4 * wide // self.value_bytes)  # floats
         out = self.activation(x.height, x.width, layer.channels)
         vectors, widen, narrow = self.products.pool(i, x, out, layer.GROUPS)
-        pool = Pool(*vectors, GROUP_NORM_EPSILON, sums, scale)
+        pool = Pool(*vectors, GROUP_NORM_EPSILON, moments, scale)
         scratch = self.scratch(floats=x.width * wide)
         if self.packer.bf16:
             scratch += self.scratch(values=x.width * wide)
