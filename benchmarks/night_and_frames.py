@@ -114,6 +114,11 @@ def print_means(name: str, rows: list[list[float]]) -> None:
     print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
 
 
+def decibels(given: np.ndarray, target: np.ndarray, models: Sequence[zenith_ae.Denoiser]) -> list[float]:
+    """PSNR of what is given and of what each model makes of it, `MOST` at most."""
+    return [min(psnr(x, target), MOST) for x in (given, *(model(given) for model in models))]
+
+
 @click.command()
 @click.argument("models", nargs=-1)
 @click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
@@ -131,7 +136,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         for i, picture in enumerate(clean):
             sample = camera.sample(picture[None], np.random.default_rng((strength, i)))
             noisy, target = sample[0][0], sample[1][0]
-            rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
+            rows.append(decibels(noisy, target, denoisers))
         print_means(name, rows)
 
     print()
@@ -152,7 +157,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
     for i, picture in enumerate(clean):
         target = np.where((x**2 + y**2 < 0.6)[..., None], picture, np.uint8(245)) / np.float32(255)
         noisy = as_file(gaussian(target[None], np.random.default_rng((35, i)), 35 / 255)[0][0])
-        rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
+        rows.append(decibels(noisy, target, denoisers))
     print_means("sigma 35 in all, and a background of 245", rows)
 
     print()
@@ -163,7 +168,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             rng = np.random.default_rng((sigma, i))
             target = _surface(rng)
             noisy = as_file(gaussian(target[None], rng, sigma / 255)[0][0])
-            rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
+            rows.append(decibels(noisy, target, denoisers))
         print_means(f"sigma {sigma}", rows)
 
     print()
@@ -173,7 +178,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         for i in range(pictures):
             target = np.asarray(strokes(np.random.default_rng((1, i)))) / np.float32(255)
             given = harm(target[None], np.random.default_rng((8, i)))[0]
-            rows.append([min(psnr(x, target), MOST) for x in (given, *(d(given) for d in denoisers))])
+            rows.append(decibels(given, target, denoisers))
         print_means(name, rows)
 
     dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
@@ -184,7 +189,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         for i, picture in enumerate(clean):
             target = picture / np.float32(255)
             noisy = degrade(target[None], np.random.default_rng((7, i)))[0]
-            rows.append([psnr(noisy, target), *(psnr(d(noisy), target) for d in denoisers)])
+            rows.append(decibels(noisy, target, denoisers))
         print_means(name, rows)
 
 

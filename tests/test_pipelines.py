@@ -504,9 +504,7 @@ def test_drawings_in_plain_colours_stay_as_they_are(dn, dtype):
     assert not np.array_equal(dn(picture, sigma=10), picture)  # who gives a level is obeyed
 
 
-@pytest.mark.parametrize(
-    "what", ["noise", "weak noise", "dots", "enlarged noise", "soft edges", "photograph"]
-)
+@pytest.mark.parametrize("what", ["noise", "weak noise", "dots", "enlarged noise", "photograph"])
 def test_where_pixels_differ_nothing_is_taken_for_plain_colours(what):
     rng, picture = np.random.default_rng(0), plan()
     if what in ("noise", "weak noise"):

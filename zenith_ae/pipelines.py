@@ -741,8 +741,8 @@ def _drawn(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         count = np.pad(mask, beyond).view(np.uint8).reshape(rows, 8, -1).sum(axis=1, dtype=np.uint8)
         return _summed_around(count.reshape(rows, columns, 8).sum(axis=2, dtype=np.int64), _AROUND)
 
-    uneven, alone, whole = (counted(mask) for mask in (same < 8, same == 0, same <= 8))
-    drawn = (uneven > 0) & (uneven <= (1 - _LEAST_PLAIN) * whole) & (alone <= _ALONE * uneven)
+    plain, uneven, alone = (counted(mask) for mask in (same == 8, same < 8, same == 0))
+    drawn = (uneven > 0) & (plain >= _LEAST_PLAIN * (plain + uneven)) & (alone <= _ALONE * uneven)
     return drawn | (drawn.any() & (uneven == 0))
 
 

@@ -210,12 +210,13 @@ def strokes(rng: Rng) -> Image.Image:
     pen.fontmode = "1"
     if rng.random() < 0.5:
         size = float(rng.uniform(7, 16))
+        font = _font(size)
         for y in np.arange(rng.uniform(0, 10), height, size * rng.uniform(1, 2)):
             x = float(rng.uniform(0, 20))
             while x < width:
                 word = _word(rng) + " "
-                pen.text((x, y), word, inks[int(rng.integers(len(inks)))], _font(size))
-                x += pen.textlength(word, _font(size)) + rng.choice([0, 0, 0, 40])
+                pen.text((x, y), word, inks[int(rng.integers(len(inks)))], font)
+                x += pen.textlength(word, font) + rng.choice([0, 0, 0, 40])
         return picture
     for _ in range(int(np.exp(rng.uniform(np.log(5), np.log(80))))):
         a, b = (tuple(map(float, point)) for point in rng.uniform(-0.1, 1.1, (2, 2)) * (width, height))
