@@ -16,7 +16,8 @@ from PIL import Image, ImageCms, PngImagePlugin, TiffImagePlugin, features
 from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
-from zenith_ae.image_metadata import EXIF_BLOCK, ORIENTATION
+from zenith_ae.image_bytes import join_tiffs
+from zenith_ae.image_metadata import EXIF_BLOCK, GPS_BLOCK, ORIENTATION
 from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 from zenith_ae.images import Picture, from_pil, read_picture, to_8_bits, to_pil
 
@@ -465,6 +466,75 @@ def test_a_tiff_keeps_exif_beside_xmp_and_those_of_every_page(tmp_path):
         exif = Image.Exif()
         exif.load(page.metadata["exif"])
         assert (exif[0x010F], exif.get_ifd(0x8769)[0x9003]) == ("Camera Maker", "2024:01:02 03:04:05")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_every_page_of_a_tiff_has_its_own_exif_and_place(tmp_path, dtype):
+    def metadata(year):
+        exif = Image.Exif()
+        exif[0x010F] = f"Maker of {year}"
+        exif[EXIF_BLOCK] = {0x9003: f"{year}:01:02 03:04:05", 0x9209: year % 100}
+        exif[GPS_BLOCK] = {29: f"{year}:01:02", 2: (52.0, 30.0, 7.5)}
+        return {"exif": exif.tobytes()}
+
+    rng = np.random.default_rng(0)
+    of_pages = [metadata(2020), {}, metadata(2021), {"dpi": (72.0, 72.0)}, metadata(2022)]
+    pages = [
+        Picture(rng.integers(0, np.iinfo(dtype).max, (9, 7 + i, 3), dtype), "RGB", "RGB", metadata=m)
+        for i, m in enumerate(of_pages)
+    ]
+    write_picture(replace(pages[0], more=tuple(pages[1:])), tmp_path / "a.tif")
+    again = read_picture(tmp_path / "a.tif", every=True).frames
+    assert all(np.array_equal(page.pixels, other.pixels) for page, other in zip(pages, again, strict=True))
+    for page, year in ((again[0], 2020), (again[2], 2021), (again[4], 2022)):
+        exif = Image.Exif()
+        exif.load(page.metadata["exif"])
+        assert exif[0x010F] == f"Maker of {year}"
+        assert dict(exif.get_ifd(EXIF_BLOCK)) == {0x9003: f"{year}:01:02 03:04:05", 0x9209: year % 100}
+        assert exif.get_ifd(GPS_BLOCK)[29] == f"{year}:01:02"
+        assert tuple(map(float, exif.get_ifd(GPS_BLOCK)[2])) == (52.0, 30.0, 7.5)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_strips_behind_64_kilobytes_are_found_again(order):
+    """Their places are shorts in what libtiff writes, which no longer do when a page is not the first."""
+    entries = [(256, 3, 1, 4), (257, 3, 1, 2), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1),
+               (273, 3, 2, 8 + 2 + 9 * 12 + 4), (277, 3, 1, 1), (278, 3, 1, 1), (279, 3, 2, 0)]  # fmt: skip
+    end = 8 + 2 + len(entries) * 12 + 4
+
+    def page(value):
+        data = struct.pack(f"{order}2sHIH", b"II" if order == "<" else b"MM", 42, 8, len(entries))
+        for tag, kind, length, content in entries:
+            local = {1: struct.pack(f"{order}Hxx", content), 2: struct.pack(f"{order}HH", end, end + 4)}[
+                length
+            ]
+            data += struct.pack(f"{order}HHI", tag, kind, length) + local
+        data = data[:-4] + struct.pack(f"{order}HH", 4, 4) + bytes(4)
+        return data + bytes([value] * 4 + [value + 1] * 4)
+
+    joined = join_tiffs([page(1) + bytes(70_000), page(3), page(5)])
+    with Image.open(io.BytesIO(joined)) as image:
+        for index, value in enumerate((1, 3, 5)):
+            image.seek(index)
+            np.testing.assert_array_equal(np.asarray(image), [[value] * 4, [value + 1] * 4])
+
+
+def test_a_bmp_keeps_its_alpha(tmp_path):
+    picture = from_pil(pixels("RGBA"), {"dpi": (300.0, 300.0)})
+    assert write_picture(picture, tmp_path / "a.bmp") == ()
+    again = read_picture(tmp_path / "a.bmp")
+    assert again.layout == "RGBA"
+    np.testing.assert_array_equal(again.pixels, picture.pixels)
+    assert again.metadata["dpi"] == pytest.approx((300, 300), abs=0.1)
+
+
+@pytest.mark.parametrize("plays", [70_000, 2**32 - 1])
+def test_an_animation_that_plays_oftener_than_a_format_can_say_plays_as_often_as_it_can(tmp_path, plays):
+    first, second = (from_pil(pixels("RGB"), {"loop": plays}) for _ in range(2))
+    second = replace(second, pixels=255 - second.pixels)
+    for suffix, most in ((".webp", 2**16 - 1), (".png", plays)):
+        write_picture(replace(first, more=(second,)), tmp_path / f"a{suffix}")
+        assert Image.open(tmp_path / f"a{suffix}").info["loop"] == most
 
 
 def test_a_damaged_exif_block_does_not_keep_a_tiff_from_being_written(tmp_path):

@@ -213,7 +213,7 @@ def page() -> str:
 The mode of a Pillow image, what models work on, the mode of the Pillow image that a model gives back, and what each format keeps. The last rows are pictures of 16 bits a channel, for which Pillow has no mode: read by `zenith_ae.read_picture`; as a Pillow image they have 8 bits.
 
 {modes_table()}
-Alpha is the same to the last bit wherever it is written with as many bits (in AVIF, nearly). A BMP of RGBA has it too, but most programs, Pillow among them, do not read it. La and RGBa are divided by their alpha; the colours of P and PA leave the palette; LAB has no conversion that all agree on.
+Alpha is the same to the last bit wherever it is written with as many bits (in AVIF, nearly). A BMP has it with a header that says so (BITMAPV4HEADER); what Pillow writes has none, and it does not read alpha there. La and RGBa are divided by their alpha; the colours of P and PA leave the palette; LAB has no conversion that all agree on.
 
 ## Files and back
 

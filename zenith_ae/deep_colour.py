@@ -4,8 +4,9 @@ Reading: Pillow takes one byte of each sample, and the raw mode of its decoder s
 that is decoded twice gives both, with every compression, tiling and interlacing that Pillow knows.
 
 Writing: the bytes of a 16-bit row are the bytes of an 8-bit row of twice the width. A TIFF is
-written as such and its tags corrected. PNG compares neighbouring pixels before it compresses, so
-its data are made here; the other chunks, which hold the metadata, are Pillow's.
+written as such and its tags corrected (`image_bytes.widen_tiff`). PNG compares neighbouring pixels
+before it compresses, so its data are made here; the other chunks, which hold the metadata, are
+Pillow's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ __all__ = [
     "in_planes",
     "is_deep",
     "two_bytes_wide",
-    "widen_tiff",
     "write_netpbm",
     "write_png",
 ]
@@ -125,24 +125,6 @@ def two_bytes_wide(pixels: NDArray[np.uint16], order: str = "<") -> NDArray[np.u
     height, width, channels = pixels.shape
     bytes_ = np.ascontiguousarray(pixels.astype(f"{order}u2", copy=False)).view(np.uint8)
     return bytes_.reshape(height, 2 * width, channels)
-
-
-def widen_tiff(data: memoryview, wide: list[bool]) -> None:
-    """Correct the tags of the pages that are ``wide``: half as many pixels, of 16 bits a channel."""
-    order = {b"II": "<", b"MM": ">"}[bytes(data[:2])]
-    (at,) = struct.unpack_from(order + "I", data, 4)
-    for deep in wide:
-        (count,) = struct.unpack_from(order + "H", data, at)
-        for entry in range(at + 2, at + 2 + 12 * count, 12):
-            tag, kind, length = struct.unpack_from(order + "HHI", data, entry)
-            if deep and tag == 256:  # ImageWidth, a short or a long
-                form = order + ("H" if kind == 3 else "I")
-                (width,) = struct.unpack_from(form, data, entry + 8)
-                struct.pack_into(form, data, entry + 8, width // 2)
-            elif deep and tag == 258:  # BitsPerSample: three or four of them do not fit into the entry
-                (place,) = struct.unpack_from(order + "I", data, entry + 8)
-                struct.pack_into(f"{order}{length}H", data, place, *[16] * length)
-        (at,) = struct.unpack_from(order + "I", data, at + 2 + 12 * count)
 
 
 def write_png(file: BinaryIO, pixels: NDArray[np.uint16], mode: str, options: dict[str, Any]) -> None:

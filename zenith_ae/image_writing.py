@@ -7,15 +7,17 @@ import os
 import struct
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import compress
 from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import ExifTags, Image
 
 from .batches import as_picture
-from .deep_colour import is_deep, two_bytes_wide, widen_tiff, write_netpbm, write_png
+from .deep_colour import is_deep, two_bytes_wide, write_netpbm, write_png
 from .errors import OutputError
 from .files import as_path, atomic_writer, reason
+from .image_bytes import bmp_with_alpha, join_tiffs, widen_tiff
 from .image_metadata import EXIF_BLOCK, GPS_BLOCK, INTEROPERABILITY, keep_letters, layout_of_pixels
 from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
@@ -62,6 +64,7 @@ _PROFILED = {
     b"CMYK": ("CMYK",),
 }
 
+_MOST_TIMES = {"WEBP": 2**16 - 1}  # that an animation can be told to play
 JPEG_SIDE = 65500  # libjpeg's limit
 #: Tags of a TIFF that say how its pixels are stored, not what they show; some cameras have them in EXIF.
 _STRUCTURE = frozenset({
@@ -140,50 +143,57 @@ def encode_picture(
         # Pages with EXIF are not compressed, and programs take pages that differ for several documents.
         picture = picture.map(lambda one: replace(one, metadata={"exif": _NO_TAGS} | one.metadata))
     image, options, notes = _prepare(picture, spec, name, quality)
+    pages = [(image, options)]
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
     if picture.more:
         if why := _holds_one(picture, spec):
             notes = (*notes, f"{spec.name} holds {why}, so it is the first of {len(picture.frames)}")
+            picture = replace(picture, more=())
         else:
-            rest = []
             if spec.name != "TIFF":  # an animation has one layout
                 first, *others = alike(picture.frames)
                 picture = replace(first, more=tuple(others))
                 image, options, notes = _prepare(picture, spec, name, quality)
             for other in picture.more:
                 page, its_options, its_notes = _prepare(other, spec, name, quality)
-                if spec.name == "TIFF":  # Pillow takes the first page's for what a page does not say
-                    absent = {key: None for key in options if key != "tiffinfo"}
-                    page.encoderinfo = absent | {"tiffinfo": {}} | its_options
-                rest.append(page)
+                pages.append((page, its_options))
                 notes = tuple(dict.fromkeys(notes + its_notes))
-            options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
-    pages = picture.frames if "append_images" in options else (picture,)
-    wide = [_stored_deep(page, spec) for page in pages]
+            if spec.name != "TIFF":
+                rest = [page for page, _ in pages[1:]]
+                options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
+    wide = [_stored_deep(one, spec) for one in picture.frames]
     try:
         if spec.name == "PNG" and wide[0]:
             write_png(file, picture.pixels, picture.layout, options)
         elif spec.name == "PPM" and wide[0]:
             write_netpbm(file, picture.pixels)
-        elif spec.name == "TIFF" and (len(pages) > 1 or any(wide)):
-            buffer = io.BytesIO()  # Pillow reads what it wrote to add the next page
-            image.save(buffer, spec.name, **options)
-            widen_tiff(buffer.getbuffer(), wide)
-            file.write(buffer.getbuffer())
-        elif spec.name == "JPEG2000":
-            buffer = io.BytesIO()  # OpenJPEG goes on for ever where a file has no room
-            image.save(buffer, spec.name, **options)
-            file.write(buffer.getbuffer())
+        elif spec.name == "TIFF" and (len(pages) > 1 or wide[0]):
+            tiffs = [bytearray(_saved(page, spec, its_options)) for page, its_options in pages]
+            for tiff in compress(tiffs, wide):
+                widen_tiff(tiff)
+            file.write(join_tiffs(tiffs))
+        elif spec.name == "BMP" and image.mode == "RGBA":
+            file.write(bmp_with_alpha(_saved(image, spec, options)))
+        elif spec.name == "JPEG2000":  # OpenJPEG goes on for ever where a file has no room
+            file.write(_saved(image, spec, options))
         else:
             image.save(file, spec.name, **options)
     except OSError as error:
         raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
-    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError, struct.error) as error:
+    except (
+        KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, struct.error,
+    ) as error:  # fmt: skip
         raise OutputError(
             f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"
         ) from None
     return notes
+
+
+def _saved(image: Image.Image, spec: _Format, options: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, spec.name, **options)
+    return buffer.getvalue()
 
 
 def _prepare(
@@ -286,7 +296,7 @@ def _timing(picture: Picture, format: str) -> dict[str, Any]:
     poster = format == "PNG" and bool(picture.metadata.get("default_image"))  # no frame of the animation
     timing = {
         "duration": [round(frame.metadata.get("duration") or 100) for frame in frames[poster:]],
-        "loop": picture.metadata.get("loop", 1),
+        "loop": min(picture.metadata.get("loop", 1), _MOST_TIMES.get(format, 2**32 - 1)),
     }
     return timing | ({"default_image": True} if poster else {})
 
