@@ -4,15 +4,20 @@ import errno
 import json
 import os
 import stat
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 
+import zenith_ae
 from zenith_ae import weights as weights_module
 from zenith_ae.errors import OutputError, WeightsError
+from zenith_ae.images import from_pil
+from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models import zoo
 from zenith_ae.models.spec import ModelConfig
 from zenith_ae.weights import Weights, load_weights, save_diffusers, save_taesd, save_weights
@@ -442,6 +447,18 @@ def test_a_small_pickle_cannot_ask_for_much_memory(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "small.pth")
     with pytest.raises(WeightsError, match=r"damaged, or not a \.pth file"):
         load_weights(tmp_path / "small.pth")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text there")
+def test_a_file_name_that_is_no_text_becomes_a_models_name_that_is(tmp_path: Path) -> None:
+    path, _ = vanilla(tmp_path, "joint")
+    odd = os.fsencode(tmp_path / "mine-") + b"\xff.safetensors"
+    os.rename(path, odd)
+    model = zenith_ae.load(os.fsdecode(odd))
+    assert model.name == r"mine-\udcff"
+    picture = from_pil(Image.new("RGB", (16, 8)))
+    write_latents(tmp_path / "a.latent.safetensors", model.encode_picture(picture))
+    assert read_latents(tmp_path / "a.latent.safetensors").model == model.name
 
 
 def test_a_name_with_thousands_of_digits_is_no_layer(tmp_path: Path) -> None:

@@ -360,6 +360,7 @@ def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
     config = replace(config, parts={part: config.parts[part] for part in _PARTS if part in parts})
     named = {f"{part}.{key}": t for part, entries in parts.items() for key, t in entries.items()}
     space = Weights(config, named).hash  # before the file's name gets into it
+    name = name.encode("utf-8", "backslashreplace").decode()  # which need not be text
     return Weights(replace(config, name=name), named, {**metadata, "space": space})
 
 
