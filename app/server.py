@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.exception_handlers import request_validation_exception_handler
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
@@ -98,7 +100,7 @@ class _Worker:
         return self.models[name]
 
     async def run(self, operation: str, request: Request, work: Callable[[bytes], Response]) -> Response:
-        start, status = time.monotonic(), 500
+        start, status, changed = time.monotonic(), 500, False
         job: Future[Response] | None = None
         try:
             known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
@@ -117,6 +119,7 @@ class _Worker:
                     raise HTTPException(
                         400, "this is a form; send the file itself as the body (curl --data-binary @FILE)"
                     )
+                changed = len(data) >= 2048 and b"\n" not in data and b"\r" not in data
                 loop = asyncio.get_running_loop()
                 job = self.executor.submit(work, data)
                 job.add_done_callback(lambda _: self._leave(loop))
@@ -144,7 +147,7 @@ class _Worker:
             status = _STATUS.get(type(error), 400)
             said = " ".join(str(error).split())
             kind = request.headers.get("content-type", "").lower()
-            if isinstance(error, ImageError | LatentError) and kind.startswith(_AS_CURL_SAYS):
+            if isinstance(error, ImageError | LatentError) and kind.startswith(_AS_CURL_SAYS) and changed:
                 said += " (sent with curl -d, which leaves out line ends? --data-binary keeps them)"
             raise HTTPException(status, said) from None
         except MemoryError:
@@ -286,9 +289,9 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         strip: bool = False,
     ) -> Response:
         """A picture in, a clean picture of the same size, mode and bit depth out, every frame or page."""
-        level = _sigma(sigma)
 
         def work(data: bytes) -> Response:
+            level = _sigma(sigma)
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data, every=True)
             pixels = noisy.counted_area
@@ -374,6 +377,11 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     app.add_middleware(_Head)
     app.add_middleware(_HearOut)
 
+    @app.exception_handler(RequestValidationError)
+    async def refused(request: Request, error: RequestValidationError) -> Response:
+        worker.requests.labels(request.scope["route"].name, "422").inc()
+        return await request_validation_exception_handler(request, error)
+
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": f"unexpected {type(error).__name__}"}, 500)
@@ -439,7 +447,7 @@ def _sigma(text: str) -> float | None:
     except ValueError:
         level = -1.0
     if not 0 <= level <= 255:
-        raise HTTPException(400, f"sigma {text[:40]!r} is not auto or a number in 0..255")
+        raise ConfigError(f"sigma {text[:40]!r} is not auto or a number in 0..255")
     return level
 
 

@@ -135,17 +135,16 @@ def test_a_form_is_told_how_to_send_the_file(client):
 
 
 def test_a_file_that_curl_changed_is_told_how_to_send_it(client):
-    whole = io.BytesIO()
-    Image.fromarray(noisy()).save(whole, "JPEG")
-    changed = whole.getvalue().translate(None, b"\r\n\0")
-    for kind, told in (("application/x-www-form-urlencoded", True), ("image/jpeg", False)):
-        answer = client.post("/denoise", content=changed, headers={"Content-Type": kind})
+    file = io.BytesIO()
+    Image.fromarray(noisy(80, 120)).save(file, "JPEG")
+    whole = file.getvalue()
+    changed, damaged = whole.translate(None, b"\r\n\0"), whole[:-3000]
+    of_curl, other = "application/x-www-form-urlencoded", "image/jpeg"
+    for kind, body, told in ((of_curl, changed, True), (other, changed, False), (of_curl, damaged, False)):
+        answer = client.post("/denoise", content=body, headers={"Content-Type": kind})
         assert answer.status_code == 400
         assert ("--data-binary" in answer.json()["detail"]) is told
-        assert (
-            client.post("/denoise", content=whole.getvalue(), headers={"Content-Type": kind}).status_code
-            == 200
-        )
+        assert client.post("/denoise", content=whole, headers={"Content-Type": kind}).status_code == 200
 
 
 def test_formats_are_those_that_can_be_written():
@@ -242,6 +241,20 @@ def test_content_types_are_those_that_are_registered(client, format, kind):
     response = client.post("/denoise?sigma=5", content=buffer.getvalue())
     assert picture(response).format == format
     assert response.headers["content-type"] == kind
+
+
+def test_what_is_refused_is_counted_by_its_status(client):
+    def count(status):
+        name = f'zenith_requests_total{{operation="denoise",status="{status}"}} '
+        return sum(float(x.removeprefix(name)) for x in client.get("/metrics").text.splitlines() if name in x)
+
+    before = count(422), count(400)
+    for query in ("strength=2", "quality=0", "format=gif", "nosuch=1"):
+        assert client.post(f"/denoise?{query}", content=png(noisy())).status_code == 422
+    for query in ("sigma=loud", "sigma=300"):
+        answer = client.post(f"/denoise?{query}", content=png(noisy()))
+        assert (answer.status_code, "is not auto or a number" in answer.text) == (400, True)
+    assert (count(422), count(400)) == (before[0] + 4, before[1] + 2)
 
 
 def test_health_models_metrics_and_a_page_from_nowhere_else(client):
