@@ -71,10 +71,17 @@ class Kind:
     foreign: frozenset[str] = frozenset()
 
 
-def plan(inputs: Sequence[str], output: str | None, kind: Kind, foreign: set[str] | None = None) -> list[Job]:
+def plan(
+    inputs: Sequence[str],
+    output: str | None,
+    kind: Kind,
+    foreign: set[str] | None = None,
+    overwrite: bool = False,
+) -> list[Job]:
     """The jobs of a command line, in order, without touching any output.
 
-    The files in folders that have a ``kind.foreign`` ending are added to ``foreign``.
+    The files in folders that have a ``kind.foreign`` ending are added to ``foreign``. With ``overwrite`` no
+    job may have another's input as its output.
 
     Raises
     ------
@@ -128,6 +135,7 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind, foreign: set[str
     jobs: list[Job] = []
     owners: dict[str, tuple[str, str]] = {}
     folders: dict[str, str] = {}
+    origins = {_folded(_place(source, folders)) for source, _, error in found if overwrite and error is None}
     for source, relative, error in found:
         if error is not None:
             jobs.append(Job(source, error=error))
@@ -138,7 +146,7 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind, foreign: set[str
         if its_origin == origin:
             continue  # named twice, as by a file and a pattern
         place, same = _folded(place), _folded(origin)
-        if target != STDIO and place == same:
+        if target != STDIO and (place == same or (source == STDIO and _is_stdin(target))):
             error = OutputError(
                 f"{source}: would be replaced by its own output; choose another place with -o"
             )
@@ -146,7 +154,11 @@ def plan(inputs: Sequence[str], output: str | None, kind: Kind, foreign: set[str
             error = OutputError(
                 f"{source}: its output {target} is also that of {owner}; run it with another -o"
             )
-        owners[place] = source, origin
+        elif place in origins:
+            error = OutputError(
+                f"{source}: its output {target} is also an input; choose another place with -o"
+            )
+        owners.setdefault(place, (source, origin))
         jobs.append(Job(source, target, error))
     return jobs
 
@@ -158,6 +170,13 @@ def _place(path: str, folders: dict[str, str]) -> str:
         folders[folder] = os.path.realpath(folder)
     place = os.path.join(folders[folder], name)
     return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place
+
+
+def _is_stdin(path: str) -> bool:
+    """Whether a path is the file that standard input was redirected from."""
+    with suppress(OSError, ValueError):  # no such file; a standard input that is none
+        return os.path.isfile(path) and os.path.samestat(os.stat(path), os.fstat(sys.stdin.fileno()))
+    return False
 
 
 def _folded(path: str) -> str:

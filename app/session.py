@@ -186,7 +186,9 @@ class Session:
     def _plan(self) -> list[Job]:
         """The jobs of the inputs; a note says what is left out that has not been told yet."""
         foreign: set[str] = set()
-        jobs = plan(self.options["inputs"], self.options["output"], self.kind, foreign)
+        jobs = plan(
+            self.options["inputs"], self.options["output"], self.kind, foreign, self.options["overwrite"]
+        )
         if new := foreign - self._foreign:
             from zenith_ae.camera_raw import RAW_SUFFIXES
 
@@ -230,7 +232,14 @@ class Session:
         """Do the jobs of a folder, and for ever those that appear in it, once their files keep still."""
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, self.options["overwrite"])
-        work = Work(read, compute, write, verb)
+        made: set[str] = set()  # inputs whose outputs this run has written
+
+        def written(job: Job, result: Any) -> Sequence[str]:
+            notes = write(job, result)
+            made.add(job.source)
+            return notes
+
+        work = Work(read, compute, written, verb)
 
         def is_due(source: str) -> bool:
             return source in pauses and time.monotonic() >= pauses[source][0]
@@ -240,7 +249,6 @@ class Session:
         before: dict[str, object] = {}
         tried: dict[str, object] = {}  # the state in which each input had its turn
         told: dict[str, str] = {}  # why an input has none
-        made: set[str] = set()  # inputs whose outputs this run has written
         pauses: dict[str, tuple[float, float]] = {}  # when to try again, and the pause after that
         while True:
             start = time.thread_time()
@@ -273,9 +281,7 @@ class Session:
             for job in still:
                 _, pause = pauses.pop(job.source, (0.0, min(RETRY * interval, LONGEST_PAUSE)))
                 error = failures.get(job)
-                if error is None:
-                    made.add(job.source)
-                elif isinstance(error, OutputError | MemoryError):  # which no change of the input mends
+                if isinstance(error, OutputError | MemoryError):  # which no change of the input mends
                     pauses[job.source] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE)
             before = now
             time.sleep(max(interval, LOOKING * looking))

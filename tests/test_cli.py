@@ -20,6 +20,7 @@ from zenith_ae import files
 from zenith_ae import weights as weights_module
 from zenith_ae.__main__ import main
 from zenith_ae._kernels import best_dtype
+from zenith_ae.app import batch
 from zenith_ae.app.cli import run
 from zenith_ae.errors import OutputError
 from zenith_ae.latents import read_latents, write_latents
@@ -351,6 +352,34 @@ def test_an_input_that_is_named_twice_is_done_once(here, dn, capsys):
     picture("a.png")
     assert run(["denoise", "a.png", "*.png", "./a.png", "-o", "out", *dn]) == 0
     assert capsys.readouterr().out == "a.png -> out/a.denoised.png  (sigma 10)\n"
+
+
+def test_an_input_that_is_refused_owns_no_output(here, dn, capsys):
+    picture("x/a.png")
+    picture("y/a.png")
+    assert run(["denoise", "x/a.png", "y/a.png", "x/a.png", "-o", "out", *dn]) == 1
+    out, err = capsys.readouterr()
+    assert (out.count(" -> "), err.count("is also that of")) == (1, 1)
+
+
+def test_no_output_replaces_another_input(here, dn, capsys):
+    picture("x/a.png", value=1)
+    picture("y/a.denoised.png", value=2)
+    command = ["denoise", "x/a.png", "y/a.denoised.png", "-o", "y", *dn]
+    assert run([*command, "--overwrite"]) == 1
+    assert "x/a.png: its output y/a.denoised.png is also an input" in one_line(capsys.readouterr().err)
+    assert pixel("y/a.denoised.png") == (2, 2, 2)
+    assert run(command) == 0  # what is there stays
+
+
+def test_standard_input_is_not_replaced_by_its_own_output(here, dn, capsys, monkeypatch):
+    picture("a.png")
+    before = Path("a.png").read_bytes()
+    with open("a.png") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert run(["denoise", "-", "-o", "a.png", "--overwrite", *dn]) == 1
+    assert "would be replaced by its own output" in one_line(capsys.readouterr().err)
+    assert Path("a.png").read_bytes() == before
 
 
 def test_links_hide_neither_a_twice_named_input_nor_an_own_output(here, dn, capsys):
@@ -980,6 +1009,25 @@ def test_watch_does_a_replaced_input_again_and_leaves_results_of_others_alone(he
     assert looks[4] == looks[5] == (40, 32)
     assert Path("out/b.denoised.png").read_bytes() == b"of somebody else"
     assert capsys.readouterr().out.count("a.png -> ") == 2
+
+
+def test_watch_leaves_what_others_wrote_meanwhile(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+    picture("in/b.png")
+    foreign, done, asked = Path("out/b.denoised.png"), batch.is_done, []
+
+    def is_done(job):
+        asked.append(job.source)
+        if asked.count("in/b.png") == 2:  # when its turn comes
+            foreign.parent.mkdir(exist_ok=True)
+            foreign.write_bytes(b"of somebody else")
+        return done(job)
+
+    monkeypatch.setattr(batch, "is_done", is_done)
+    watch_for(8, monkeypatch, {4: lambda: picture("in/b.png", size=(40, 32))})
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    assert foreign.read_bytes() == b"of somebody else"
+    assert "a.png -> " in capsys.readouterr().out
 
 
 def test_watch_tries_again_what_could_not_be_written(here, dn, capsys, monkeypatch):
