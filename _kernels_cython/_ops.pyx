@@ -32,12 +32,15 @@ level_names = tuple(zn_level_name(level).decode() for level in range(ZN_LEVELS))
 
 
 def compiled_isas():
-    """Names of the instruction-set levels that this build contains, slowest first."""
+    """Names of the instruction-set levels that this build contains; see `available_isas` for their order."""
     return tuple(name for level, name in enumerate(level_names) if zn_level_compiled(level))
 
 
 def available_isas():
-    """Names of the compiled levels that this CPU and operating system can run, slowest first."""
+    """Names of the compiled levels that this CPU and operating system can run, by what they need.
+
+    A later one is faster, but for avx512bf16 on Intel's CPUs: `current_isa()` is the best one.
+    """
     return tuple(name for level, name in enumerate(level_names) if zn_level_available(level))
 
 

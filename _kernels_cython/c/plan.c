@@ -167,7 +167,7 @@ static void step_gemm(const work *w, const zn_step *s)
 
     if (!s->load && !s->store && !s->add_rows && joined(&s->in, s->width) && joined(&s->out, s->width)
         && (!s->has_residual || joined(&s->residual, s->width))) {
-        /* All rows are one: share pixels, in units that suit every micro-kernel. */
+        /* All rows are one: share pixels, in units that are whole blocks of the 2, 6 or 14 rows of most kernels. */
         const int pixels = (w->to - w->from) * s->width, unit = 84;
         zn_share((pixels + unit - 1) / unit, w->thread, w->threads, &begin, &end);
         begin *= unit;

@@ -183,7 +183,7 @@ typedef struct zn_kernels {
 
 /* dispatch.c */
 enum {
-    ZN_GENERIC, ZN_NEON, ZN_AVX2, ZN_AVX2VNNI, ZN_AVX512, ZN_AVX512VNNI, ZN_AVX512BF16, ZN_AMX, /* slowest first */
+    ZN_GENERIC, ZN_NEON, ZN_AVX2, ZN_AVX2VNNI, ZN_AVX512, ZN_AVX512VNNI, ZN_AVX512BF16, ZN_AMX, /* by what they need */
     ZN_LEVELS
 };
 const char *zn_level_name(int level);
