@@ -204,6 +204,13 @@ def train() -> None:
     "and of drawn pictures: these alone are learned anew.",
 )
 @click.option(
+    "--anew",
+    type=click.Choice(["noise", "drawn"]),
+    default="noise",
+    show_default=True,
+    help="What is learned beside an --elder: these levels, or those of drawn pictures alone.",
+)
+@click.option(
     "--cleaner",
     metavar="NAME|FILE",
     help="With --only denoiser: takes the photographs' own noise away first. Seven in ten pictures are "
@@ -229,6 +236,7 @@ def denoise(
     only: str | None,
     loss: str,
     elder: str | None,
+    anew: str,
     cleaner: str | None,
     quantile: float,
     task: str,
@@ -243,6 +251,8 @@ def denoise(
     for option, given in (("elder", elder), ("quantile", quantile != 0.5)):
         if given and only not in (None, "estimator"):
             raise click.UsageError(f"--{option} is about the estimator, which --only {only} keeps as it is")
+    if anew != "noise" and not elder:
+        raise click.UsageError("--anew is about what an --elder does not teach: give one")
     if cleaner and (task == "blur" or only != "denoiser"):
         raise click.UsageError("--cleaner is for --only denoiser, and about noise")
     if task == "blur" and only in ("white", "sorter"):
@@ -256,7 +266,7 @@ def denoise(
         zoo.build(model, name=name), list(options["data"]), config,
         MIXTURES["blur"] if task == "blur" else None,
         init=options["init"], resume=not options["fresh"], only=only,
-        loss=loss, elder=elder, quantile=quantile, cleaner=cleaner,
+        loss=loss, elder=elder, anew=anew, quantile=quantile, cleaner=cleaner,
     )  # fmt: skip
     _finish(path)
 

@@ -582,13 +582,15 @@ def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(
     first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
     before = load_weights(first).tensors
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
-    cases = (("camera", 0.1, 0, False), ("gaussian", 0.02, 0, False), ("gaussian", 0.04, 0, True),
-             ("camera", 0.1, 12, True), ("stored", 0.1, 0, True))  # fmt: skip
-    for kind, sigma, drawn, taught in cases:
+    cases = (("camera", 0.1, 0, "noise", False), ("gaussian", 0.02, 0, "noise", False),
+             ("gaussian", 0.04, 0, "noise", True), ("gaussian", 0.04, 0, "drawn", False),
+             ("camera", 0.1, 12, "noise", True), ("camera", 0.1, 12, "drawn", True),
+             ("stored", 0.1, 0, "noise", True), ("stored", 0.1, 0, "drawn", False))  # fmt: skip
+    for kind, sigma, drawn, anew, taught in cases:
         mixture = Mixture(**silent | {kind: 1.0}, sigma=(sigma, sigma), varying=0)
         path = restore.train_restoration(
-            denoiser, [str(photos)], steps(tmp_path / f"{kind}{sigma}{drawn}", 3, drawn=drawn), mixture,
-            init=str(first), only="estimator", elder=str(first),
+            denoiser, [str(photos)], steps(tmp_path / f"{kind}{sigma}{drawn}{anew}", 3, drawn=drawn), mixture,
+            init=str(first), only="estimator", elder=str(first), anew=anew,
         )  # fmt: skip
         same = all(
             np.array_equal(before[name], tensor) for name, tensor in load_weights(path).tensors.items()
@@ -1802,6 +1804,7 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--only", "denoiser", "--elder", "zenith-denoise"], "--elder is about the estimator"),
         (["--only", "denoiser", "--quantile", "0.6"], "--quantile is about the estimator"),
         (["--only", "white", "--quantile", "0.6"], "which --only white keeps as it is"),
+        (["--anew", "drawn"], "--anew is about what an --elder does not teach"),
         (["--only", "sorter", "--task", "blur"], "--only sorter is about noise"),
         (["--cleaner", "zenith-denoise"], "--cleaner is for --only denoiser"),
         (["--only", "denoiser", "--task", "blur", "--cleaner", "zenith-denoise"], "and about noise"),

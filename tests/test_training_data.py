@@ -636,6 +636,17 @@ def test_some_drawn_pictures_stay_as_they_are_and_no_photograph_does() -> None:
     assert Mixture(clean=1, sigma=(0.1, 0.2)).sample(photo.astype(np.uint8), rng())[2].all()
 
 
+def test_what_a_jpeg_does_to_a_drawn_picture_is_no_noise() -> None:
+    drawn = np.stack([drawings.draw(i)[:64, :64] for i in (0, 1, 5)])  # with borders or strokes
+    stored = Mixture(clean=1, clean_jpeg=1, soft=0, grey=0)
+    degraded, clean, sigma, _ = stored.sample(drawn, rng())
+    assert not sigma.any()
+    change = np.abs(degraded - clean).max(axis=(1, 2, 3))
+    assert ((change > 0) & (change < 0.5)).all()
+    half = Mixture(clean=1, clean_jpeg=0.5, soft=0, grey=0).sample(np.repeat(drawn, 30, axis=0), rng())
+    assert 0.3 < (half[0] == half[1]).all(axis=(1, 2, 3)).mean() < 0.7
+
+
 def test_default_gaussian_covers_its_range_and_clipped_ones_are_files() -> None:
     batch = np.full((400, 16, 16, 3), 128, np.uint8)
     only = Mixture(**dict.fromkeys(Mixture.KINDS, 0.0) | {"gaussian": 1.0}, clean=0, varying=0)

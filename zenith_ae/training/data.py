@@ -197,6 +197,10 @@ class ImagePool(Sequence[np.ndarray]):
         """The pool without its drawn pictures."""
         return self._subset(range(len(self) - self._drawn))
 
+    def are_drawn(self, indices: np.ndarray) -> np.ndarray:
+        """Which of the pictures at ``indices`` are drawn ones, boolean of the same shape."""
+        return indices >= len(self) - self._drawn
+
     def __len__(self) -> int:
         return len(self.images)
 
@@ -268,6 +272,7 @@ def random_crops(
     *,
     scale_probability: float = 0.0,
     augment: bool = True,
+    chosen: np.ndarray | None = None,
 ) -> np.ndarray:
     """Random square crops.
 
@@ -283,6 +288,8 @@ def random_crops(
         reduction averages its compression artefacts away.
     augment
         Apply one of the 8 symmetries of the square to each crop.
+    chosen
+        Indices (count,) of the pictures, as `ImagePool.pick` gives them by default.
 
     Returns
     -------
@@ -292,7 +299,7 @@ def random_crops(
     if count < 1 or size < 1:
         raise ValueError(f"count and size must be positive, got {count}, {size}")
     crops = np.empty((count, size, size, 3), np.uint8)
-    for k, index in enumerate(pool.pick(rng, count)):
+    for k, index in enumerate(pool.pick(rng, count) if chosen is None else chosen):
         image = pool[index]
         side = size
         if scale_probability and rng.random() < scale_probability:

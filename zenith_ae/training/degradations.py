@@ -52,6 +52,7 @@ KNOTS = 4  # along one axis, of a level that varies
 RED_GAIN, BLUE_GAIN = (1.2, 2.4), (1.2, 2.6)  # of white balance, from tungsten to shade
 READ_SHARE, CONTRAST, SATURATION = (3e-4, 3e-2), (1.0, 1.4), (0.0, 0.8)  # of cameras
 FINE_QUALITY = 80  # least of the JPEGs that hide no noise reduction
+FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
@@ -523,6 +524,7 @@ class Mixture:
     jpeg: float = 0.0
 
     clean: float = 0.5  # share of the drawn pictures that stay as they are; photographs have noise already
+    clean_jpeg: float = 0.0  # share of these in a JPEG of `FAIR_QUALITY`, whose level is 0 too
     grey: float = 0.1  # share of the pictures made grey, with one noise for all three channels
     sigma: Range = (0.0, 55 / 255)  # of white noise, also of what is stored as JPEG
     weak: float = 0.0  # share of the Gaussian pictures whose sigma is log-uniform, from `WEAKEST` on
@@ -568,7 +570,7 @@ class Mixture:
         return [self.KINDS[k] for k in rng.choice(len(weights), count, p=weights / weights.sum())]
 
     def sample(
-        self, batch: np.ndarray, rng: np.random.Generator
+        self, batch: np.ndarray, rng: np.random.Generator, drawn: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Degrade each picture of a batch in its own way.
 
@@ -576,6 +578,8 @@ class Mixture:
         ----------
         batch
             Clean pictures, uint8 (N, H, W, 3).
+        drawn
+            Which of them are drawn, boolean (N,); default what `is_drawn` says.
 
         Returns
         -------
@@ -584,7 +588,9 @@ class Mixture:
             str (N,), of `KINDS`.
         """
         kinds = self.draw(rng, len(batch))
-        spared = [k for k, picture in enumerate(batch) if is_drawn(picture) and rng.random() < self.clean]
+        if drawn is None:
+            drawn = np.array([is_drawn(picture) for picture in batch])
+        spared = [k for k in map(int, np.flatnonzero(drawn)) if rng.random() < self.clean]
         soft = [kind == "camera" and rng.random() < self.soft for kind in kinds]
         batch = np.stack(
             [
@@ -625,6 +631,12 @@ class Mixture:
             if kinds[k] not in ("gaussian", "stored", "blur"):
                 sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
         degraded[spared], sigma[spared] = clean[spared], 0
+        if self.clean_jpeg:
+            for k in spared:
+                if rng.random() < self.clean_jpeg:
+                    quality = int(rng.integers(FAIR_QUALITY[0], FAIR_QUALITY[1] + 1))
+                    subsample = rng.random() < self.subsampled
+                    degraded[k] = _as_jpeg(clean[k : k + 1], rng, quality, subsample)[0]
         return degraded, clean, sigma, np.array(kinds)
 
     def _gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
@@ -723,13 +735,15 @@ class Mixture:
         return int(rng.integers(self.quality[0], self.quality[1] + 1))
 
 
-#: For each task the mixture of its training: noise of all kinds; white noise, for an expert, with some shot
+#: For each task the mixture of its training: noise of all kinds; the same beside drawings in JPEGs, for an
+#: estimator; white noise, for an expert, with some shot
 #: noise lest one be mistaken for the other; other noise for the most part, for the network beside an expert;
 #: a camera's for photographs that have no noise of their own; white noise and all other about as often, and
 #: many grey pictures, for what tells them apart; softness, with a little noise, and pictures that are sharp,
 #: which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
+    "estimator": Mixture(clean_jpeg=0.5),
     "white": Mixture(
         gaussian=0.87, stored=0, camera=0, poisson_gaussian=0.1, salt_and_pepper=0.03, clipped=0.3,
         uneven=0.1, photon_gain=(5e-4, 1e-2),

@@ -1,4 +1,4 @@
-"""Drawn pictures for training: text, user interfaces, line art, gradients, plain colours, bitmaps.
+"""Drawn pictures for training: text, user interfaces, line art, gradients, plain colours, bitmaps, halftones.
 
 People decode these with autoencoders as well as photographs, and photographs hold too few of
 their sharp edges, flat areas and thin strokes for a network to learn them. Everything is drawn
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image, ImageDraw, ImageFilter, ImageFont, ImageOps
 
 __all__ = ["KINDS", "PREFIX", "draw", "draw_small"]
 
@@ -237,7 +237,7 @@ def bitmap(rng: Rng) -> Image.Image:
     height, width = SIZE
     if rng.random() < 0.5:
         return strokes(rng)
-    picture = (text, interface, line_art, gradient)[int(rng.integers(4))](rng)
+    picture = _any_of(rng, text, interface, line_art, gradient)
     scale = int(rng.choice([1, 1, 2, 3, 4, 8]))
     if scale > 1:  # dots of so many pixels a side
         small = -(-width // scale), -(-height // scale)
@@ -273,6 +273,32 @@ def _hatched(picture: Image.Image, rng: Rng) -> Image.Image:
     return Image.fromarray(pixels)
 
 
+def halftone(rng: Rng) -> Image.Image:
+    """A scan of print: soft dots on a lattice for each ink, the larger the darker it is there."""
+    height, width = SIZE
+    blur = ImageFilter.GaussianBlur(float(rng.uniform(2, 10)))
+    light = np.asarray(_any_of(rng, gradient, line_art, interface).filter(blur), np.float32) / 255
+    inks = np.eye(4, 3, dtype=np.float32)  # what cyan, magenta and yellow take of red, green and blue
+    inks[3] = 1
+    tones = np.concatenate([light, light.max(axis=2, keepdims=True)], axis=2)
+    angles = np.deg2rad((15, 75, 0, 45)) + rng.uniform(0, np.pi / 2)  # of the inks' lattices
+    if rng.random() < 0.4:  # black alone
+        inks, angles, tones = inks[3:], angles[3:], light.mean(axis=2, keepdims=True)
+    pitch = float(np.exp(rng.uniform(np.log(3.5), np.log(10))))
+    y, x = np.mgrid[:height, :width].astype(np.float32) * np.float32(2 * np.pi / pitch)
+    page = np.full((height, width, 3), rng.uniform(0.85, 1), np.float32)
+    for i, (ink, angle) in enumerate(zip(inks, angles, strict=True)):
+        across, along = np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+        dots = (2 + np.cos(across) + np.cos(along)) / 4 > tones[..., i]
+        page *= 1 - np.float32(rng.uniform(0.7, 0.95)) * ink * dots[..., None]
+    picture = Image.fromarray((page * 255).astype(np.uint8))
+    return picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.5, 0.15 * pitch))))
+
+
+def _any_of(rng: Rng, *kinds: Callable[[Rng], Image.Image]) -> Image.Image:
+    return kinds[int(rng.integers(len(kinds)))](rng)
+
+
 KINDS: tuple[Callable[[Rng], Image.Image], ...] = (
-    text, interface, line_art, gradient, plain, bitmap,
+    text, interface, line_art, gradient, plain, bitmap, halftone,
 )  # fmt: skip

@@ -174,7 +174,8 @@ class RestoreRecipe:
     and what looks like a camera's noise is to go all the same.
 
     With an ``elder`` the estimator learns the level of white noise above `LOUD`, of what is stored as JPEG
-    and of drawn pictures; of all else it is to say what that estimator says, also of photographs as they are.
+    and of drawn pictures, or (``anew`` "drawn") of these alone; of all else it is to say what that estimator
+    says, also of photographs as they are.
     Some pictures have parts of one plain colour without noise, such as frames, which say nothing of the
     noise elsewhere: there the level is to be that of the picture, which it would have without them.
     ``quantile`` is for the noise of cameras, whose level a picture does not always tell: where it leaves a
@@ -202,6 +203,7 @@ class RestoreRecipe:
     overstated: float = 0.04  # share told a level too high, by up to `MOST_OVERSTATED`
     understated: float = 0.75  # share of the camera's told one too low, by down to `MOST_UNDERSTATED`
     elder: Network | None = None
+    anew: str = "noise"
     framed: float = 0.15  # share of the photographs with plain parts, `flat_area`
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     cleaned: ImagePool | None = None
@@ -225,19 +227,23 @@ class RestoreRecipe:
                 pool, mixture = self.cleaned, MIXTURES["cleaned"]
             else:
                 kept = self.kept
-        clean = random_crops(pool, rng, self.config.batch, self.config.crop, scale_probability=0.3)
-        degraded, target, sigma, kinds = mixture.sample(clean, rng)
-        n = len(clean)
+        n = self.config.batch
+        chosen = pool.pick(rng, n)
+        clean = random_crops(pool, rng, n, self.config.crop, scale_probability=0.3, chosen=chosen)
+        # Some photographs have the plain colours of drawn pictures, and a halftone has none of them.
+        drawn = pool.are_drawn(chosen) | np.array([is_drawn(picture) for picture in clean])
+        degraded, target, sigma, kinds = mixture.sample(clean, rng, drawn)
         white = kinds == "gaussian"
         loud = white & (sigma.mean(axis=(1, 2)) > self.LOUD)
         camera = np.isin(kinds, ("camera", "poisson_gaussian"))
-        drawn = np.array([is_drawn(picture) for picture in clean])
-        anew = loud | (kinds == "stored") | drawn | (camera & (self.quantile != MEDIAN))
+        anew = drawn
+        if self.anew == "noise":
+            anew = anew | loud | (kinds == "stored") | (camera & (self.quantile != MEDIAN))
         still = np.zeros(n, bool)
         if share := self.untouched if self.elder is not None else kept:
             still = ~drawn & (rng.random(n) < share)
             degraded[still], sigma[still] = target[still], 0
-            anew &= ~still
+            anew = anew & ~still
         whole = degraded.copy()
         for k in np.flatnonzero(~drawn & (rng.random(n) < self.framed)):
             plain = flat_area(target[k], rng)
@@ -463,6 +469,7 @@ def train_restoration(
     only: str | None = None,
     loss: str = "l1",
     elder: str | None = None,
+    anew: str = "noise",
     quantile: float = MEDIAN,
     cleaner: str | None = None,
 ) -> Path:
@@ -483,7 +490,7 @@ def train_restoration(
         weights that have them leave them as they are, or leave them out, with a word, where the model is of
         other layers or for blur.
     loss : "l1" or "psnr", see `RestoreRecipe`.
-    elder : weights whose estimator is the `RestoreRecipe`'s ``elder``.
+    elder, anew : weights whose estimator is the `RestoreRecipe`'s ``elder``, and what is learned beside it.
     quantile : of the level of camera noise that the estimator learns, see `RestoreRecipe`.
     cleaner : weights that make the `RestoreRecipe`'s ``cleaned``.
 
@@ -517,10 +524,11 @@ def train_restoration(
     model = _start(config, init, only)
     if mixture is None:
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
-        mixture = MIXTURES["other" if beside else "noise" if part == "denoiser" else part]
+        task = "estimator" if only == "estimator" else "noise" if part == "denoiser" else part
+        mixture = MIXTURES["other" if beside else task]
     # A sorter's recipe makes crops only, which are the same for either of its networks.
     lesson = "denoiser" if part == "sorter" else part
-    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, quantile=quantile, part=lesson)
+    recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, anew=anew, quantile=quantile, part=lesson)
     sorting = SorterRecipe(train) if part == "sorter" else None
     # Where drawn pictures are to stay as they are, CPUs make the batches: they alone tell which are drawn.
     there = part == "white" and not train.drawn and is_white(mixture) and DevicePool.fits(pool, train.device)
@@ -535,6 +543,8 @@ def train_restoration(
     if elder:
         theirs = _load_elder(elder, config)
         goal["elder"] = f"{theirs.config.name} {theirs.hash}"
+        if anew != "noise":
+            goal["anew"] = anew
         network = frozen_module(theirs, "estimator").to(train.device)
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     cleaning = load_weights(cleaner) if cleaner else None
