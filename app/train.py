@@ -30,7 +30,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--data", multiple=True, required=True, type=pictures,
                      help="Folder or .tar pack of pictures; may be given several times."),
         click.option("--drawn", type=click.IntRange(0), default=0, show_default=True,
-                     help="Drawn pictures to add: text, interfaces, line art, gradients, plain colours."),
+                     help="Drawn pictures to add: text, interfaces, line art, gradients, colours, print."),
         click.option("-o", "--out", required=True, type=folder,
                      help="Folder for weights, checkpoint and log; a checkpoint in it is continued."),
         click.option("--steps", type=positive, help="Length in steps."),

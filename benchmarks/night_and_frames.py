@@ -1,12 +1,13 @@
 """What automatic mode makes of loud camera noise, noise beside plain colours, faint noise on smooth surfaces,
-drawings of thin strokes and few dots; Markdown tables.
+drawings and few dots; Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
 it is before a camera reduces it, and with photosites that are stuck at some brightness; plain parts are a
 frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8
 bits, and a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of
-a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Thin strokes are
-text and shapes in a few plain colours, without soft edges, as they are and with some harm. Dots are pixels
+a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Drawings are
+of thin strokes (text and shapes in a few plain colours, without soft edges), of soft edges (a page of text,
+an interface or line art) and halftones, as of print, as they are and with some harm. Dots are pixels
 that are black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that
 of the picture's own pixels.
 
@@ -21,13 +22,14 @@ from typing import Any
 
 import click
 import numpy as np
+from PIL import Image
 from quality import CBSD68
 
 import zenith_ae
 from zenith_ae.metrics import psnr
 from zenith_ae.training.data import decode_rgb, iter_encoded
 from zenith_ae.training.degradations import Mixture, as_file, gaussian, jpeg, salt_and_pepper
-from zenith_ae.training.drawings import strokes
+from zenith_ae.training.drawings import halftone, interface, line_art, strokes, text
 
 # Root mean square of the camera's noise, and what else there is to its mixture.
 CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -42,8 +44,13 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
     ),
 }
 FAINT = (2, 3, 5)
+DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = {
+    "thin strokes": (strokes,),
+    "soft edges": (text, interface, line_art),
+    "halftones": (halftone,),
+}
 # What happened to a drawing, (1, H, W, 3) in [0, 1].
-STROKES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+HARM: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
     "as they are": lambda clean, rng: clean,
     "JPEG of quality 90": lambda clean, rng: jpeg(clean, rng, 90, subsample=False)[0],
     "JPEG of quality 75, colour at half the resolution": lambda clean, rng: jpeg(clean, rng, 75)[0],
@@ -172,14 +179,15 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         print_means(f"sigma {sigma}", rows)
 
     print()
-    print_head("thin strokes in plain colours", denoisers)
-    for name, harm in STROKES.items():
-        rows = []
-        for i in range(pictures):
-            target = np.asarray(strokes(np.random.default_rng((1, i)))) / np.float32(255)
-            given = harm(target[None], np.random.default_rng((8, i)))[0]
-            rows.append(decibels(given, target, denoisers))
-        print_means(name, rows)
+    print_head("drawings", denoisers)
+    for title, ways in DRAWINGS.items():
+        for name, harm in HARM.items():
+            rows = []
+            for i in range(pictures):
+                target = np.asarray(ways[i % len(ways)](np.random.default_rng((1, i)))) / np.float32(255)
+                given = harm(target[None], np.random.default_rng((8, i)))[0]
+                rows.append(decibels(given, target, denoisers))
+            print_means(f"{title}, {name}", rows)
 
     dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
     print()

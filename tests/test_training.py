@@ -46,7 +46,16 @@ from zenith_ae.models.spec import (  # noqa: E402
 )
 from zenith_ae.models.streams import in_streams  # noqa: E402
 from zenith_ae.selftest import random_weights  # noqa: E402
-from zenith_ae.training import autoencode, degradations, distill, graft, restore, sorting, trainer  # noqa: E402
+from zenith_ae.training import (  # noqa: E402
+    autoencode,
+    degradations,
+    distill,
+    drawings,
+    graft,
+    restore,
+    sorting,
+    trainer,
+)
 from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
 from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
@@ -602,6 +611,23 @@ def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(
         restore.train_restoration(blind, [str(photos)], steps(tmp_path / "c", 1), elder=str(first))
     with pytest.raises(ConfigError, match="conv-baseline has no estimator"):
         restore.train_restoration(blind, [str(photos)], steps(tmp_path / "c", 1), quantile=0.6)
+
+
+def test_a_halftone_is_drawn_though_no_colours_of_it_are_plain(photos, tmp_path) -> None:
+    pool = ImagePool([photos], drawn=len(drawings.KINDS))
+    last = len(pool.photographs()) + drawings.KINDS.index(drawings.halftone)
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    mixture = Mixture(**silent | {"gaussian": 1.0}, sigma=(0.1, 0.1), varying=0, clean=0.5, clean_jpeg=1)
+    for chosen, taught in ((last, True), (0, False)):
+        own = pool._subset([chosen])
+        assert not degradations.is_drawn(own[0])
+        recipe = restore.RestoreRecipe(
+            mixture, own, steps(tmp_path, 1, batch=60), elder=torch.nn.Identity(), anew="drawn", untouched=0
+        )
+        _, _, sigma, _, _, anew, *_ = recipe.make_batch(np.random.default_rng(0))
+        assert (anew == taught).all()
+        still = (sigma == 0).all(axis=(1, 2)).mean()
+        assert 0.2 < still < 0.8 if taught else still == 0
 
 
 def test_a_quantile_above_the_median_makes_estimates_of_camera_noise_higher(
