@@ -482,7 +482,7 @@ class Denoiser(_Pipeline):
             least = _least_noise(picture) if level.mean() < _LOUD else 0.0
             if least > np.median(level) and self._experts(rgb[i : i + 1], "RGB", tile) == ["white"]:
                 np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
-            if level.max() > _LEAST_EVEN:
+            if level.any():
                 level[_drawn(picture, level.shape)] = 0
         return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
 
