@@ -119,6 +119,7 @@ class _Worker:
                     raise HTTPException(
                         400, "this is a form; send the file itself as the body (curl --data-binary @FILE)"
                     )
+                # Of so many bytes of a picture or of latents some are line ends.
                 changed = len(data) >= 2048 and b"\n" not in data and b"\r" not in data
                 loop = asyncio.get_running_loop()
                 job = self.executor.submit(work, data)
