@@ -99,7 +99,14 @@ class _Worker:
             raise ConfigError(f"{name} is no {kind}")
         return self.models[name]
 
-    async def run(self, operation: str, request: Request, work: Callable[[bytes], Response]) -> Response:
+    async def run(
+        self,
+        operation: str,
+        request: Request,
+        work: Callable[[bytes], Response],
+        check: Callable[[], object] = lambda: None,
+    ) -> Response:
+        """What ``work`` makes of the body, which is not read where ``check`` raises."""
         start, status, changed = time.monotonic(), 500, False
         job: Future[Response] | None = None
         try:
@@ -108,6 +115,7 @@ class _Worker:
                 status = 422
                 raise HTTPException(status, f"no parameter {unknown[0][:40]!r}; there are "
                                     f"{', '.join(sorted(known))}")  # fmt: skip
+            check()
             if self.waiting >= self.limits.jobs + self.limits.queue:
                 status = 503
                 raise HTTPException(status, "too many requests are waiting; try again later",
@@ -305,7 +313,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             worker.pixels.labels("denoise").inc(noisy.area * int(passes))
             return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
 
-        return await worker.run("denoise", request, work)
+        return await worker.run("denoise", request, work, lambda: _sigma(sigma))
 
     @app.post(
         "/encode", openapi_extra=_BODY, response_class=Response,

@@ -436,7 +436,7 @@ def test_each_part_learns_the_noise_that_is_its_own(photos, denoiser, tmp_path, 
                  ("denoiser", whole), ("white", whole), ("sorter", whole)]  # fmt: skip
     for i, (only, init) in enumerate(trainings):
         restore.train_restoration(denoiser, data, steps(tmp_path / f"{i}", 1), init=init, only=only)
-    wanted = ("noise", "noise", "noise", "noise", "other", "white", "sorter")
+    wanted = ("noise", "noise", "noise", "estimator", "other", "white", "sorter")
     assert seen == [degradations.MIXTURES[name] for name in wanted]
     # An estimator that has learned and stays as it is, is believed from the start.
     assert [one.guessing for one in made] == [0.2, 0, 0.2, 0.2, 0, 0, 0]
