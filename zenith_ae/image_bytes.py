@@ -18,8 +18,7 @@ _WIDTH, _BITS, _STRIPS = 256, 258, 273
 def widen_tiff(data: bytearray) -> None:
     """Correct the tags of a TIFF of one page: half as many pixels a row, of 16 bits a channel."""
     order, at = _directory(data)
-    (count,) = struct.unpack_from(order + "H", data, at)
-    for entry in range(at + 2, at + 2 + 12 * count, 12):
+    for entry in _entries(data, order, at):
         tag, kind, length = struct.unpack_from(order + "HHI", data, entry)
         if tag == _WIDTH:  # a short or a long
             form = order + ("H" if kind == _SHORT else "I")
@@ -54,11 +53,17 @@ def _directory(page: bytes | bytearray) -> tuple[str, int]:
     return order, struct.unpack_from(order + "I", page, 4)[0]
 
 
+def _entries(data: bytearray, order: str, at: int) -> range:
+    """The places of the entries of the directory at ``at``; that of the next directory is told at the end."""
+    (count,) = struct.unpack_from(order + "H", data, at)
+    return range(at + 2, at + 2 + 12 * count, 12)
+
+
 def _move_directory(data: bytearray, order: str, at: int, base: int) -> int:
     """Add ``base`` to all places that the directory at ``at`` tells, and those of the directories that it
     points to; returns where it tells the place of the next one."""
-    (count,) = struct.unpack_from(order + "H", data, at)
-    for entry in range(at + 2, at + 2 + 12 * count, 12):
+    entries = _entries(data, order, at)
+    for entry in entries:
         tag, kind, length, value = struct.unpack_from(order + "HHII", data, entry)
         if _BYTES_OF_KIND[kind] * length > 4:
             value += base
@@ -78,7 +83,7 @@ def _move_directory(data: bytearray, order: str, at: int, base: int) -> int:
         elif tag in (EXIF_BLOCK, GPS_BLOCK):
             struct.pack_into(order + "I", data, values, base + value)
             _move_directory(data, order, base + value, base)
-    return int(at + 2 + 12 * count)
+    return entries.stop
 
 
 def bmp_with_alpha(bmp: bytes) -> bytes:

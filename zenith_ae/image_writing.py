@@ -142,26 +142,21 @@ def encode_picture(
     if spec.name == "TIFF" and any("exif" in one.metadata for one in picture.frames):
         # Pages with EXIF are not compressed, and programs take pages that differ for several documents.
         picture = picture.map(lambda one: replace(one, metadata={"exif": _NO_TAGS} | one.metadata))
-    image, options, notes = _prepare(picture, spec, name, quality)
-    pages = [(image, options)]
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
-    if picture.more:
-        if why := _holds_one(picture, spec):
-            notes = (*notes, f"{spec.name} holds {why}, so it is the first of {len(picture.frames)}")
-            picture = replace(picture, more=())
-        else:
-            if spec.name != "TIFF":  # an animation has one layout
-                first, *others = alike(picture.frames)
-                picture = replace(first, more=tuple(others))
-                image, options, notes = _prepare(picture, spec, name, quality)
-            for other in picture.more:
-                page, its_options, its_notes = _prepare(other, spec, name, quality)
-                pages.append((page, its_options))
-                notes = tuple(dict.fromkeys(notes + its_notes))
-            if spec.name != "TIFF":
-                rest = [page for page, _ in pages[1:]]
-                options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
+    alone: tuple[str, ...] = ()
+    if picture.more and (why := _holds_one(picture, spec)):
+        alone = (f"{spec.name} holds {why}, so it is the first of {len(picture.frames)}",)
+        picture = replace(picture, more=())
+    elif picture.more and spec.name != "TIFF":  # an animation has one layout
+        first, *others = alike(picture.frames)
+        picture = replace(first, more=tuple(others))
+    pages = [_prepare(one, spec, name, quality) for one in picture.frames]
+    image, options, _ = pages[0]
+    notes = (*dict.fromkeys(note for *_, of_page in pages for note in of_page), *alone)
+    if picture.more and spec.name != "TIFF":
+        rest = [page for page, *_ in pages[1:]]
+        options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
     wide = [_stored_deep(one, spec) for one in picture.frames]
     try:
         if spec.name == "PNG" and wide[0]:
@@ -169,7 +164,7 @@ def encode_picture(
         elif spec.name == "PPM" and wide[0]:
             write_netpbm(file, picture.pixels)
         elif spec.name == "TIFF" and (len(pages) > 1 or wide[0]):
-            tiffs = [bytearray(_saved(page, spec, its_options)) for page, its_options in pages]
+            tiffs = [bytearray(_saved(page, spec, its_options)) for page, its_options, _ in pages]
             for tiff in compress(tiffs, wide):
                 widen_tiff(tiff)
             file.write(join_tiffs(tiffs))

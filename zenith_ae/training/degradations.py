@@ -634,7 +634,7 @@ class Mixture:
         if self.clean_jpeg:
             for k in spared:
                 if rng.random() < self.clean_jpeg:
-                    quality = int(rng.integers(FAIR_QUALITY[0], FAIR_QUALITY[1] + 1))
+                    quality = _whole(rng, FAIR_QUALITY)
                     subsample = rng.random() < self.subsampled
                     degraded[k] = _as_jpeg(clean[k : k + 1], rng, quality, subsample)[0]
         return degraded, clean, sigma, np.array(kinds)
@@ -668,12 +668,12 @@ class Mixture:
         unreduced = self.unreduced > 0 and rng.random() < self.unreduced
         strength = _log_uniform(rng, self.camera_strength)
         stored = rng.random() < (self.camera_jpeg / 2 if unreduced else self.camera_jpeg)
-        lowest, highest = (FINE_QUALITY, 99) if unreduced else self.quality
+        qualities = (FINE_QUALITY, 99) if unreduced else self.quality
         return camera(
             clean,
             rng,
             strength,
-            int(rng.integers(lowest, highest + 1)) if stored else None,
+            _whole(rng, qualities) if stored else None,
             read_share=_log_uniform(rng, READ_SHARE),
             contrast=rng.uniform(*CONTRAST),
             balance=_balance(rng),
@@ -732,7 +732,7 @@ class Mixture:
         return jpeg(clean, rng, self._quality(rng), subsample=bool(rng.integers(2)))
 
     def _quality(self, rng: np.random.Generator) -> int:
-        return int(rng.integers(self.quality[0], self.quality[1] + 1))
+        return _whole(rng, self.quality)
 
 
 #: For each task the mixture of its training: noise of all kinds; the same beside drawings in JPEGs, for an
@@ -770,6 +770,11 @@ MIXTURES = {
 
 def _log_uniform(rng: np.random.Generator, bounds: Range) -> float:
     return float(np.exp(rng.uniform(*np.log(bounds))))
+
+
+def _whole(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
+    """A whole number from the first to the second bound, both included."""
+    return int(rng.integers(bounds[0], bounds[1] + 1))
 
 
 def _balance(rng: np.random.Generator) -> tuple[float, float, float]:

@@ -236,14 +236,14 @@ class RestoreRecipe:
         white = kinds == "gaussian"
         loud = white & (sigma.mean(axis=(1, 2)) > self.LOUD)
         camera = np.isin(kinds, ("camera", "poisson_gaussian"))
-        anew = drawn
+        anew = drawn.copy()
         if self.anew == "noise":
-            anew = anew | loud | (kinds == "stored") | (camera & (self.quantile != MEDIAN))
+            anew |= loud | (kinds == "stored") | (camera & (self.quantile != MEDIAN))
         still = np.zeros(n, bool)
         if share := self.untouched if self.elder is not None else kept:
             still = ~drawn & (rng.random(n) < share)
             degraded[still], sigma[still] = target[still], 0
-            anew = anew & ~still
+            anew &= ~still
         whole = degraded.copy()
         for k in np.flatnonzero(~drawn & (rng.random(n) < self.framed)):
             plain = flat_area(target[k], rng)
@@ -524,8 +524,8 @@ def train_restoration(
     model = _start(config, init, only)
     if mixture is None:
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
-        task = "estimator" if only == "estimator" else "noise" if part == "denoiser" else part
-        mixture = MIXTURES["other" if beside else task]
+        named = "other" if beside else only
+        mixture = MIXTURES[named if named in MIXTURES else "noise"]
     # A sorter's recipe makes crops only, which are the same for either of its networks.
     lesson = "denoiser" if part == "sorter" else part
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, anew=anew, quantile=quantile, part=lesson)
