@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
-from fastapi.exception_handlers import request_validation_exception_handler
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
@@ -99,26 +97,17 @@ class _Worker:
             raise ConfigError(f"{name} is no {kind}")
         return self.models[name]
 
-    async def run(
-        self,
-        operation: str,
-        request: Request,
-        work: Callable[[bytes], Response],
-        check: Callable[[], object] = lambda: None,
-    ) -> Response:
-        """What ``work`` makes of the body, which is not read where ``check`` raises."""
-        start, status, changed = time.monotonic(), 500, False
+    async def run(self, operation: str, request: Request, work: Callable[[bytes], Response]) -> Response:
+        """What ``work`` makes of the body."""
+        start, changed = time.monotonic(), False
         job: Future[Response] | None = None
         try:
             known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
             if unknown := sorted(set(request.query_params) - known):
-                status = 422
-                raise HTTPException(status, f"no parameter {unknown[0][:40]!r}; there are "
+                raise HTTPException(422, f"no parameter {unknown[0][:40]!r}; there are "
                                     f"{', '.join(sorted(known))}")  # fmt: skip
-            check()
             if self.waiting >= self.limits.jobs + self.limits.queue:
-                status = 503
-                raise HTTPException(status, "too many requests are waiting; try again later",
+                raise HTTPException(503, "too many requests are waiting; try again later",
                                     {"Retry-After": "5"})  # fmt: skip
             self.waiting += 1  # also while the body comes: it is held in memory
             try:
@@ -137,35 +126,26 @@ class _Worker:
                     self.waiting -= 1
             left = max(self.limits.seconds - (time.monotonic() - start), 0.001)
             response = await _unless_gone(asyncio.wrap_future(job), request, left)
-            status = response.status_code
             self.latency.labels(operation).observe(time.monotonic() - start)
             return response
-        except HTTPException as error:
-            status = error.status_code
-            raise
         except (TimeoutError, asyncio.TimeoutError):
-            status = 504
-            raise HTTPException(status, f"not done after {self.limits.seconds:g} s") from None
-        except ClientDisconnect:
-            status = 499  # as nginx logs it; nobody reads the answer
-            raise HTTPException(status, "the client went away") from None
+            raise HTTPException(504, f"not done after {self.limits.seconds:g} s") from None
+        except ClientDisconnect:  # 499 as nginx logs it; nobody reads the answer
+            raise HTTPException(499, "the client went away") from None
         except asyncio.CancelledError:  # after the grace that open requests have
-            status = 503
-            raise HTTPException(status, "the server ends", {"Connection": "close"}) from None
-        except ZenithError as error:
-            status = _STATUS.get(type(error), 400)
-            said = " ".join(str(error).split())
+            raise HTTPException(503, "the server ends", {"Connection": "close"}) from None
+        except (ImageError, LatentError) as error:
             kind = request.headers.get("content-type", "").lower()
-            if isinstance(error, ImageError | LatentError) and kind.startswith(_AS_CURL_SAYS) and changed:
-                said += " (sent with curl -d, which leaves out line ends? --data-binary keeps them)"
-            raise HTTPException(status, said) from None
+            if changed and kind.startswith(_AS_CURL_SAYS):
+                error.args = (
+                    f"{error} (sent with curl -d, which leaves out line ends? --data-binary keeps them)",
+                )
+            raise
         except MemoryError:
-            status = 507
-            raise HTTPException(status, "not enough memory for this picture") from None
+            raise HTTPException(507, "not enough memory for this picture") from None
         finally:
             if job is not None:
                 job.cancel()  # where it still waits; a running one goes on to its end
-            self.requests.labels(operation, str(status)).inc()
 
     async def body(self, request: Request) -> bytes:
         """The whole body, given up on as soon as it is too long."""
@@ -208,6 +188,20 @@ async def _unless_gone(job: asyncio.Future[Response], request: Request, seconds:
         job.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for, if by nobody
 
 
+def _level(text: str) -> float | Literal["auto"]:
+    if text.lower() == "auto":
+        return "auto"
+    with suppress(ValueError):
+        if 0 <= float(text) <= 255:
+            return float(text)
+    raise HTTPException(400, f"sigma {text[:40]!r} is not auto or a number in 0..255")
+
+
+Sigma = Annotated[
+    float | Literal["auto"],
+    BeforeValidator(_level),
+    Query(description="auto, or the noise's standard deviation of 0..255"),
+]
 Share = Annotated[float, Query(ge=0, le=1)]
 Format = Annotated[
     Literal[
@@ -285,9 +279,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     async def denoise(
         request: Request,
         model: Model = "zenith-denoise",
-        sigma: Annotated[
-            str, Query(description="auto, or the noise's standard deviation of 0..255")
-        ] = "auto",
+        sigma: Sigma = "auto",
         strength: Share = 1.0,
         luma: Share = 1.0,
         chroma: Share = 1.0,
@@ -300,7 +292,6 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         """A picture in, a clean picture of the same size, mode and bit depth out, every frame or page."""
 
         def work(data: bytes) -> Response:
-            level = _sigma(sigma)
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data, every=True)
             pixels = noisy.counted_area
@@ -309,11 +300,11 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             if pixels * int(passes) > limits.pixels:
                 raise ConfigError(f"body: {passes} passes over {pixels} pixels exceed the limit of "
                                   f"{limits.pixels}; ask for fewer")  # fmt: skip
-            result, mean = denoised(denoiser, noisy, "auto" if level is None else level, settings)
+            result, mean = denoised(denoiser, noisy, sigma, settings)
             worker.pixels.labels("denoise").inc(noisy.area * int(passes))
             return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
 
-        return await worker.run("denoise", request, work, lambda: _sigma(sigma))
+        return await worker.run("denoise", request, work)
 
     @app.post(
         "/encode", openapi_extra=_BODY, response_class=Response,
@@ -384,12 +375,12 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         return HTMLResponse(_page(app.openapi()))
 
     app.add_middleware(_Head)
+    app.add_middleware(_Count, worker.requests)
     app.add_middleware(_HearOut)
 
-    @app.exception_handler(RequestValidationError)
-    async def refused(request: Request, error: RequestValidationError) -> Response:
-        worker.requests.labels(request.scope["route"].name, "422").inc()
-        return await request_validation_exception_handler(request, error)
+    @app.exception_handler(ZenithError)
+    async def unusable(request: Request, error: ZenithError) -> JSONResponse:
+        return JSONResponse({"detail": " ".join(str(error).split())}, _STATUS.get(type(error), 400))
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
@@ -408,6 +399,29 @@ class _Head:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send)
+
+
+class _Count:
+    """Counts what the operations answer, by status."""
+
+    def __init__(self, app: ASGIApp, requests: Counter) -> None:
+        self.app, self.requests = app, requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        def count(status: int) -> None:
+            if (route := scope.get("route")) and "POST" in route.methods:
+                self.requests.labels(route.name, str(status)).inc()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                count(message["status"])
+            await send(message)
+
+        try:
+            await self.app(scope, receive, answer)
+        except Exception:  # what nothing in here answers
+            count(500)
+            raise
 
 
 class _HearOut:
@@ -445,19 +459,6 @@ class _HearOut:
             await send(message)
 
         await self.app(scope, hear, answer)
-
-
-def _sigma(text: str) -> float | None:
-    """None for auto."""
-    if text.lower() == "auto":
-        return None
-    try:
-        level = float(text)
-    except ValueError:
-        level = -1.0
-    if not 0 <= level <= 255:
-        raise ConfigError(f"sigma {text[:40]!r} is not auto or a number in 0..255")
-    return level
 
 
 def _headers(model: Any, notes: tuple[str, ...]) -> dict[str, str]:
