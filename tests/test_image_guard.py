@@ -99,6 +99,37 @@ def gif(extensions: bytes) -> bytes:
     return data[:at] + extensions + data[at:]
 
 
+def many_scans(more: int) -> bytes:
+    """A progressive JPEG whose last scan comes so many times more."""
+    file = io.BytesIO()
+    Image.new("L", (80, 80), 128).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    return data[:end] + data[last:end] * more + data[end:]
+
+
+def jpeg_2000(
+    *, precinct: int | None = None, component: bool = False, layers: int = 0, size: int = 1200, **options
+) -> bytes:
+    """A JPEG 2000 file of one resolution; with precincts of that exponent, those of a component alone too."""
+    file = io.BytesIO()
+    try:
+        Image.new("L", (size, size)).save(file, "JPEG2000", num_resolutions=1, **options)
+    except (KeyError, OSError) as error:
+        pytest.skip(f"this Pillow writes no JPEG 2000: {error}")
+    data = bytearray(file.getvalue())
+    at = data.index(b"\xff\x52")
+    if layers:
+        struct.pack_into(">H", data, at + 6, layers)
+    if precinct is not None:
+        style = data[at + 9 : at + 14] + bytes([17 * precinct])
+        if component:
+            data[at:at] = b"\xff\x53" + struct.pack(">HBB", 10, 0, 1) + style
+        else:
+            data[at : at + 14] = b"\xff\x52" + struct.pack(">HB", 13, 1) + data[at + 5 : at + 9] + style
+    return bytes(data)
+
+
 COSTLY = shared_values(2000, 100_000)
 
 
@@ -120,6 +151,46 @@ COSTLY = shared_values(2000, 100_000)
 def test_files_made_to_take_long_are_refused(data, what, every):
     with pytest.raises(ImageError, match=f"its {what} would take very long to read; export it again"):
         read_picture(data, "x", every=every)
+
+
+@pytest.mark.parametrize("component", [False, True])
+@pytest.mark.parametrize("no_jp2", [False, True])
+def test_tiny_precincts_of_jpeg_2000_are_refused_before_they_take_gigabytes(component, no_jp2):
+    for exponent in (0, 1, 2):
+        with pytest.raises(ImageError, match="a JPEG 2000 file of very many tiny blocks"):
+            read_picture(jpeg_2000(precinct=exponent, component=component, no_jp2=no_jp2))
+    if no_jp2 and not component:  # else the file is damaged
+        assert read_picture(jpeg_2000(precinct=7, no_jp2=True)).pixels.shape == (1200, 1200, 1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"layers": 65535, "tile_size": (32, 32)}, {"codeblock_size": (4, 4)}, {"tile_size": (8, 8)}],
+    ids=["layers", "blocks", "tiles"],
+)
+def test_what_else_makes_jpeg_2000_costly_is_refused(options):
+    with pytest.raises(ImageError, match="export it again with larger ones"):
+        read_picture(jpeg_2000(**options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"codeblock_size": (16, 16)}, {"tile_size": (64, 64)}, {"precinct_size": (64, 64)},
+        {"quality_layers": [40, 20, 10]}, {"size": 200, "codeblock_size": (4, 4)},
+    ],
+)  # fmt: skip
+def test_what_jpeg_2000_files_usually_have_is_read(options):
+    size = options.get("size", 1200)
+    assert read_picture(jpeg_2000(**options)).pixels.shape == (size, size, 1)
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused():
+    assert read_picture(many_scans(100)).pixels.shape == (80, 80, 1)
+    with pytest.raises(ImageError, match="a JPEG of more than 200 scans"):
+        read_picture(many_scans(250))
+    behind = many_scans(0) + b"\xff\xda" * 1000  # as in the film of a moving photograph
+    assert read_picture(behind).pixels.shape == (80, 80, 1)
 
 
 @pytest.mark.parametrize(

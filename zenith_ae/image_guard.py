@@ -1,8 +1,10 @@
 """Small files that would cost a reader very much more time or memory than their bytes.
 
 Pillow reads the entries of a TIFF or EXIF block one by one, whether or not they say that their values lie
-at the same place, and joins the pieces of some texts by copying what it has for each. A server meets
-files made for that, so what reading costs is added up here first, without doing it.
+at the same place, and joins the pieces of some texts by copying what it has for each. The decoder of JPEGs
+goes through all pixels for each scan, and that of JPEG 2000 keeps hundreds of bytes for each of the blocks
+that a file may cut its pixels into. A server meets files made for that, so what reading costs is added up
+here first, without doing it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import io
 import re
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import BinaryIO
 
@@ -24,6 +27,12 @@ _BELOW = (330, 34665, 34853, 40965)  # tags that tell the place of another direc
 _MOST_BELOW = 16  # directories of one tag that are looked at, by `is_raw` too
 _MOST_PLACES = 8  # where an EXIF block may begin in an AVIF file
 _MOST_COPIED = 2**31  # bytes, some tenths of a second
+_MOST_SCANS = 200  # of a JPEG; encoders make some ten, each of which takes 20 ms for 64 megapixels and more
+_LEAST_BLOCK = 128  # pixels for each block and precinct of a JPEG 2000 file; most have 4096 and more
+_MOST_PACKETS = 2**25  # of a JPEG 2000 file, about a second
+_MOST_SIZES, _MOST_STYLES = 8, 2**10  # different ones that a JPEG 2000 file tells; most have one of each
+_MOST_TOLD = 2**18  # times they are: there may be a style for each of 65535 tiles and channel
+_MARKER = re.compile(rb"\xff+([\x01-\xcf\xd8-\xfe])")  # of a JPEG's segment; the others are within a scan
 
 
 def check_cost(file: BinaryIO, head: bytes, name: str) -> None:
@@ -44,9 +53,17 @@ def check_cost(file: BinaryIO, head: bytes, name: str) -> None:
     if head[:2] in (b"II", b"MM"):  # TIFF, BigTIFF and the kinds of RAW like them
         what = "directories" if is_costly(file) else ""
     elif head.startswith(b"\xff\xd8\xff"):
-        pieces = _exif_of_jpeg(file)
+        file.seek(0)
+        pieces, scans = _exif_and_scans(file.read())
         if _copied(map(len, pieces)) > _MOST_COPIED or is_costly(io.BytesIO(b"".join(pieces))):
             what = "EXIF"
+        elif scans > _MOST_SCANS:
+            raise ImageError(f"{name}: damaged or malicious: a JPEG of more than {_MOST_SCANS} scans")
+    elif re.match(rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  ", head):
+        file.seek(0)
+        if _is_costly_jpeg2000(file.read()):
+            raise ImageError(f"{name}: damaged or malicious: a JPEG 2000 file of very many tiny blocks; "
+                             "export it again with larger ones")  # fmt: skip
     elif head.startswith(b"GIF8"):
         file.seek(0)
         what = "comments" if _copied(_comments_of_gif(file.read())) > _MOST_COPIED else ""
@@ -134,23 +151,60 @@ def _copied(lengths: Iterable[int]) -> int:
     return copied
 
 
-def _exif_of_jpeg(file: BinaryIO) -> list[bytes]:
-    """The contents of a JPEG's EXIF segments, which are one block together, without their names."""
+def _exif_and_scans(data: bytes) -> tuple[list[bytes], int]:
+    """The contents of a JPEG's EXIF segments, which are one block together, without their names, and how
+    many scans it has, counted to one more than are borne."""
     pieces: list[bytes] = []
-    file.seek(2)
-    while marker := file.read(1):
-        if marker != b"\xff":
+    at, scans = 2, 0
+    while scans <= _MOST_SCANS and (marker := _MARKER.search(data, at)):
+        kind, at = marker[1], marker.end()
+        if kind == b"\xd9":  # the end
             break
-        while (kind := file.read(1)) == b"\xff":  # padding
-            pass
-        if kind in (b"\xda", b"\xd9", b""):  # the pixels, the end
-            break
-        if kind in (b"\0", b"\1") or b"\xd0" <= kind <= b"\xd8":  # without content
+        if kind in (b"\x01", b"\xd8"):  # without content
             continue
-        segment = file.read(max(0, int.from_bytes(file.read(2), "big") - 2))
-        if kind == b"\xe1" and segment.startswith(b"Exif\0\0"):
-            pieces.append(segment[6:])
-    return pieces
+        scans += kind == b"\xda"
+        end = at + max(2, int.from_bytes(data[at : at + 2], "big"))
+        if kind == b"\xe1" and data.startswith(b"Exif\0\0", at + 2):
+            pieces.append(data[at + 8 : end])
+        at = end
+    return pieces, scans
+
+
+def _is_costly_jpeg2000(data: bytes) -> bool:
+    """Whether a file cuts its pixels into so many blocks that they cost more than the pixels.
+
+    Looked at are all bytes that could say so (ISO/IEC 15444-1, A.5.1, A.6.1 and A.6.2), wherever they are:
+    in pixels that happens once in millions of files.
+    """
+    images: set[tuple[int, ...]] = set()  # width, height, those of a tile, channels
+    for found in islice(re.finditer(rb"\xff\x4f\xff\x51", data), _MOST_TOLD):
+        with suppress(struct.error):
+            right, bottom, left, top, *tile, channels = struct.unpack_from(">6I8xH", data, found.end() + 4)
+            images.add((max(0, right - left), max(0, bottom - top), *tile, channels))
+    styles, layers = set[tuple[int, bytes]](), 1  # fewest pixels of a block, those of precincts; layers
+    for told, found in enumerate(re.finditer(rb"\xff(\x52\0[\x0c-\x2d]|\x53\0[\x09-\x2b])", data)):
+        if max(told // _MOST_TOLD, len(styles) // _MOST_STYLES, len(images) // _MOST_SIZES) > 0:
+            return True
+        at, (kind, _, length) = found.start() + 4, found[1]
+        body = data[at : at + length - 2]
+        for skipped in (5,) if kind == 0x52 else (2, 3):  # before the number of resolutions
+            exponents = body[skipped + 5 :]  # of precincts, one a resolution, the smallest first
+            if len(body) < skipped + 5 or (exponents and len(exponents) != body[skipped] + 1):
+                continue
+            levels, block = body[skipped], body[skipped + 1] + body[skipped + 2] + 4
+            styles.add((block, exponents or b"\xff" * (levels + 1)))
+            layers = max(layers, int.from_bytes(body[2:4], "big") if kind == 0x52 else 1)
+    for width, height, *tile, channels in images:
+        pixels = width * height
+        tiles = -(-width // max(1, tile[0])) * -(-height // max(1, tile[1]))
+        for block, exponents in styles:
+            precincts = tiles * len(exponents) + sum(
+                pixels >> 2 * i + (both & 15) + (both >> 4) for i, both in enumerate(reversed(exponents))
+            )
+            blocks = (pixels >> block) + precincts
+            if _LEAST_BLOCK * blocks > max(pixels, 2**20) or layers * channels * precincts > _MOST_PACKETS:
+                return True
+    return False
 
 
 def _comments_of_gif(data: bytes) -> Iterable[int]:
