@@ -587,9 +587,10 @@ def _describe(error: Exception, source: str) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, BrokenPipeError):
         raise error
-    if not isinstance(error, (ZenithError, click.UsageError)):
-        if os.environ.get("ZENITH_DEBUG"):
-            raise error
+    expected = isinstance(error, (ZenithError, click.UsageError))
+    if os.environ.get("ZENITH_DEBUG") and (error.__cause__ or not expected):
+        raise error
+    if not expected:
         what = f"unexpected {type(error).__name__}: {text}"
         return f"{source}: {what}; please report it (ZENITH_DEBUG=1 shows where)"
     return text if source in text or source == STDIO else f"{source}: {text}"

@@ -7,6 +7,7 @@ nobody can guess. Messages name a picture as its owner does, never a path of thi
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import math
 import os
@@ -201,6 +202,8 @@ class Workshop:
             return f"{name}: not enough memory; try a smaller picture"
         if isinstance(error, ZenithError):
             return " ".join(str(error).split()).replace(f"{self.folder}{os.sep}", "")
+        if _is_for_want_of_room(error):
+            return f"{name}: no room for the result on the computer that works here; free some and try again"
         print(f"zenith-ae: {name}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
         return f"{name}: something unexpected went wrong ({type(error).__name__}); please report it"
 
@@ -422,7 +425,8 @@ class Workshop:
             names: set[str] = set()
             start = time.perf_counter()
             path = folder / f"{result_of(model)}.zip"
-            archive = ending.enter_context(zipfile.ZipFile(path, "w", zipfile.ZIP_STORED))
+            archive = zipfile.ZipFile(ending.enter_context(_Unbuffered(path, "w+")), "w")
+            ending.callback(archive.close)
             for source in (s for file in kept for s in self._sources(*file) if s.wanted):
                 state.current, state.seconds = source.name, time.perf_counter() - start
                 yield state
@@ -435,8 +439,10 @@ class Workshop:
                     name = _unused(output_name(source.name, result_of(model)), names)
                     notes = list(picture.every_note)
                     written = self._write(clean, folder, Path(name).name, notes)
-                    archive.write(written, name)
-                    os.unlink(written)
+                    try:
+                        _append(archive, written, name)
+                    finally:
+                        os.unlink(written)
                     state.notes += [(source.name, note) for note in notes]
                     if len(state.thumbnails) < GALLERY:
                         thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
@@ -444,10 +450,16 @@ class Workshop:
                     state.megapixels += clean.area / 1e6
                 except Exception as error:
                     state.failed.append((source.name, self.describe(error, source.name)))
+                    if _is_for_want_of_room(error):  # nor is there any for those to come
+                        break
                 state.done += 1
                 os.utime(folder)  # a long batch is not an old one
-            if archive.namelist():
-                state.archive = str(path)
+            try:
+                archive.close()
+                if archive.namelist():
+                    state.archive = str(path)
+            except OSError as error:
+                state.failed.append((path.name, self.describe(error, path.name)))
         state.current, state.seconds, state.finished = "", time.perf_counter() - start, True
         yield state
 
@@ -523,6 +535,36 @@ class _Source:
     name: str
     read: Callable[[], Picture]
     wanted: bool = True
+
+
+def _is_for_want_of_room(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class _Unbuffered(io.FileIO):
+    """A file whose bytes are written at once and all: no buffer keeps any for which there is no room."""
+
+    def write(self, data: Any) -> int:
+        left = whole = memoryview(data).cast("B")
+        while left:
+            left = left[super().write(left) :]
+        return len(whole)
+
+
+def _append(archive: zipfile.ZipFile, file: str, name: str) -> None:
+    """Add a file to an archive, which is as before where that fails: what it has already is not lost."""
+    end, members = archive.start_dir, len(archive.filelist)
+    try:
+        archive.write(file, name)
+    except OSError:
+        for lost in archive.filelist[members:]:
+            archive.NameToInfo.pop(lost.filename, None)
+        del archive.filelist[members:]
+        archive.start_dir = end
+        assert archive.fp is not None
+        archive.fp.seek(end)
+        archive.fp.truncate()
+        raise
 
 
 def _is_zip(path: Path) -> bool:

@@ -414,7 +414,8 @@ def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():
                     return b"", done
 
         for _ in range(3):  # the whole body is sent before the answer is read
-            assert post(20 * 2**20, 20 * 2**20) == (b"HTTP/1.1 413 Request Entity Too Large\r\n", 20 * 2**20)
+            answer, done = post(20 * 2**20, 20 * 2**20)
+            assert answer.startswith(b"HTTP/1.1 413 ") and done == 20 * 2**20
         for path, status in ((b"/denoise?foo=1", 422), (b"/denoise?sigma=999", 400), (b"/nothing", 404),
                              (b"/health", 405)):  # fmt: skip
             answer, done = post(20 * 2**20, 20 * 2**20, b"Connection: close", path=path)

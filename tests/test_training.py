@@ -281,6 +281,17 @@ def test_a_logged_mean_is_that_of_the_steps_that_have_the_value(tmp_path) -> Non
     assert log(tmp_path, "late") == [2.0]
 
 
+def test_the_last_steps_are_logged_whatever_their_number(tmp_path) -> None:
+    config = steps(tmp_path, 7, log_every=4)
+    numbers = iter(range(7))
+
+    def loss(model, batch, progress):
+        return model(torch.ones(1, 1)).sum(), {"number": float(next(numbers))}
+
+    Trainer(torch.nn.Linear(1, 1), lambda rng: 0, loss, config, lambda state, metadata: None).run()
+    assert log(tmp_path, "number") == [1.5, 5.0]
+
+
 def test_equal_pictures_have_100_decibels() -> None:
     assert psnr(torch.zeros(1, 3, 4, 4), torch.zeros(1, 3, 4, 4)) == pytest.approx(100)
 

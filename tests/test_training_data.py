@@ -836,6 +836,22 @@ def test_grey_pictures_are_made_of_coloured_ones_and_rounded(tmp_path: Path) -> 
         evaluate_model(SimpleNamespace(encode=None), tmp_path, grey=True)
 
 
+def test_one_picture_that_comes_out_exactly_does_not_decide_the_mean(tmp_path) -> None:
+    for name, level in (("a", 100), ("b", 200)):
+        save(np.full((16, 16, 3), level, np.uint8), tmp_path / f"{name}.png")
+
+    def model(image, sigma="auto"):  # exact for the first, a tenth off for the second
+        return image + (0.1 if image.mean() > 0.6 else 0)
+
+    result = evaluate_model(model, tmp_path, degradations=["none"])
+    (mean,) = result["mean"].values()
+    assert mean["psnr"] == pytest.approx((100 + 20) / 2, abs=1e-3)
+    assert mean["input_psnr"] == np.inf  # of all of them
+    assert "clean" in format_table(result)
+    same = evaluate_model(lambda image, sigma="auto": image, tmp_path, degradations=["none"])
+    assert all(mean["psnr"] == np.inf for mean in same["mean"].values())
+
+
 def test_clean_pictures_have_no_gain(grey: Path) -> None:
     *_, last = format_table(evaluate_model(shifted_by(0.1), grey, degradations=["none"])).splitlines()
     assert last.split()[-3] == "clean" and float(last.split()[-2]) > 0 and "inf" not in last

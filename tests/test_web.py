@@ -409,6 +409,30 @@ def test_a_batch_opens_one_zip_at_a_time(shop):
     assert most < before + 10
 
 
+@pytest.mark.parametrize("limit", [150_000, 250_000, 333_000])  # bytes a file may have: a full disk's error
+def test_a_batch_that_runs_out_of_room_ends_with_what_is_done(shop, limit):
+    resource = pytest.importorskip("resource")
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 200, 200, 3), dtype=np.uint8)
+    files = []
+    for i, noise in enumerate(pixels):
+        buffer = io.BytesIO()
+        Image.fromarray(noise).save(buffer, "PNG")
+        files.append(put_bytes(shop, f"{i}.png", buffer.getvalue()))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        *_, last = shop.batch(files, "adds-sigma", 1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    done = limit // 120_500
+    assert last.finished and last.done == done
+    assert [name for name, _ in last.failed] == [f"{done}.png"]
+    assert "no room for the result" in last.failed[0][1]
+    with zipfile.ZipFile(last.archive) as archive:
+        assert archive.testzip() is None and len(archive.namelist()) == done
+    assert not list(Path(last.archive).parent.glob("*.png"))
+
+
 def test_while_a_batch_runs_the_latest_failures_are_shown_and_all_at_the_end(shop):
     files = [put_bytes(shop, f"{i}.png", broken_png()) for i in range(30)]
     shown = [(s.finished, len(s.shown(s.failed))) for s in shop.batch(files, "adds-sigma")]

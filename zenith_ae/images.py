@@ -304,7 +304,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, ...
         raise ImageError(
             f"{name}: damaged or truncated picture ({_short(error)}); copy or export it again"
-        ) from None
+        ) from error
 
 
 class _Pages:

@@ -17,7 +17,7 @@ Three tasks, whose protocols are part of the numbers:
     decode(encode(picture)), optionally also through the encoder or decoder of another model.
 
 Outputs are clipped to [0, 1] and compared in float (not rounded to 8 bits), over all three
-channels; the mean is over pictures. A round trip is also measured by what PSNR does not tell:
+channels; the mean is over pictures, and one that comes out to the bit counts 100 dB in it. A round trip is also measured by what PSNR does not tell:
 ``sharpness``, ``cast``, ``grid`` and ``lattice`` (`zenith_ae.metrics`), the mean error of each
 channel with its sign (``red``, ``green``, ``blue``; in the mean over pictures it is what they have
 in common, a bias of the model), and beside another model by ``latents``, the mean absolute
@@ -69,6 +69,7 @@ COLOURS = ("red", "green", "blue")
 
 SIGMAS = (15.0, 25.0, 50.0)
 JPEG_QUALITY = 80
+EXACT = 100.0  # dB that a picture which comes out to the bit counts in a mean with others
 DEGRADATIONS = ("gaussian", "file", "jpeg", "shot", "box", "none")
 
 
@@ -369,8 +370,12 @@ def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Flo
 
 
 def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Of each case and score; equal pictures, of infinite PSNR, count as `EXACT` beside others."""
+
     def mean(case: str, key: str) -> float:
         values = [v for cases in pictures if not math.isnan(v := cases[case][key])]
+        if min(values, default=math.inf) < math.inf:  # else one picture that comes out exactly decides it
+            values = [EXACT if v == math.inf else v for v in values]
         return math.fsum(values) / len(values) if values else math.nan
 
     return {case: {key: mean(case, key) for key in scores} for case, scores in pictures[0].items()}

@@ -518,3 +518,5 @@ class Trainer:
                 self._evaluate()
                 last_evaluation = self.seconds
                 mark = config.clock()  # evaluation is not training time
+        if values:  # since the last record
+            self._log({name: sum(found) / len(found) for name, found in values.items()} | {"lr": lr})
