@@ -147,6 +147,35 @@ def test_the_part_for_a_pictures_noise_is_chosen_for_the_whole_of_it(expert):
     assert (restored[1] == 0).all()  # 255 of light, and 5.5 more
 
 
+@pytest.mark.parametrize("layout", ["RGB", "CMYK"])
+def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, monkeypatch):
+    model = zenith_ae.load("zenith-denoise-fast", threads=1)
+    rng = np.random.default_rng(0)
+    mottle = rng.normal(size=(2, 98, 130, 3))
+    mottle = sum(np.roll(mottle, shift, axis) for axis in (1, 2) for shift in (0, 1)) * 6
+    white = rng.normal(size=(1, 98, 130, 3)) * 12
+    clean = np.linspace(60, 190, 130)[:, None]
+    pixels = np.clip(clean + np.concatenate([mottle, white]), 0, 255).astype(np.uint8)
+    if layout == "CMYK":
+        pixels = np.concatenate([255 - pixels, np.zeros_like(pixels[..., :1])], axis=3)
+    assert model._experts(pixels, layout, "auto") == ["denoiser", "denoiser", "white"]
+    level = float(model.sigma_maps(pixels[:2], layout).mean())
+
+    def taken(sigma, pictures=pixels):
+        out = model.clean(pictures, layout, sigma).astype(float)
+        return np.sqrt(((out - pictures) ** 2).mean(axis=(1, 2, 3)))
+
+    for more in (1.5, 3, 6):
+        assert (taken(level * more)[:2] > 0.98 * taken(level)[:2]).all()
+    far = min(6 * level, 255)
+    together = model.clean(pixels, layout, far)
+    for i in range(3):  # whatever the others are
+        np.testing.assert_array_equal(together[i], model.clean(pixels[i : i + 1], layout, far)[0])
+    monkeypatch.setattr(pipelines, "_TOLD_MORE", np.inf)
+    assert (taken(far)[:2] < 0.96 * taken(level)[:2]).all()  # as the network alone would have it
+    np.testing.assert_array_equal(together[2], model.clean(pixels[2:], layout, far)[0])
+
+
 def test_an_expert_comes_with_what_tells_where_to_use_it(expert):
     for part in ("white", "sorter"):
         parts = {p: layers for p, layers in expert.config.parts.items() if p != part}

@@ -73,6 +73,8 @@ _CLIPPED, _ENOUGH = 0.1, 0.05
 # within so many cells of 8 x 8 either way, a picture is drawn in plain colours. Of a hundred pixels with one
 # that is black or white by chance, three of those others are.
 _LEAST_PLAIN, _ALONE, _AROUND = 0.1, 0.01, 8
+# From so many times the estimated level on a told one is taken for the wish for a stronger effect.
+_TOLD_MORE = 1.25
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
@@ -514,14 +516,15 @@ class Denoiser(_Pipeline):
                 raise ValueError(f"{name} must be a number in 0..1, got {share!r:.60}")
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
+        bounded = self.engine.weights.metadata.get("task") == "noise"
         if isinstance(sigma, str):
             if sigma != "auto":
                 raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
             levels = self.sigma_maps(pixels, layout, tile)
         else:
             levels = _levels(sigma, pixels.shape[:3])
+        told = bounded and not isinstance(sigma, str) and "estimator" in self.config.parts
         out = np.array(pixels)
-        bounded = self.engine.weights.metadata.get("task") == "noise"
         todo = [
             i
             for i in range(len(pixels))
@@ -537,6 +540,7 @@ class Denoiser(_Pipeline):
         for first in range(0, n, step):
             part = slice(first, first + step)
             experts = self._experts(pixels[part], layout, tile)
+            lower = self._found_less(pixels[part], layout, tile, levels[part], experts) if told else {}
             for channels, inverted in colour_groups(layout):
                 colour = pixels[part, ..., channels]
                 if inverted:
@@ -546,6 +550,14 @@ class Denoiser(_Pipeline):
                 rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
                 bound = levels[part] if bounded else None
                 residual = self._residual(rgb, plane, experts, bound, height, width, tile, passes)
+                for i, level in lower.items():
+                    plane = self._continued(np.float32(level / 255), "denoiser")
+                    one = slice(i, i + 1)
+                    other = self._residual(
+                        rgb[one], plane, experts[one], levels[part][one], height, width, tile, passes
+                    )
+                    if np.vdot(other, other) > np.vdot(residual[one], residual[one]):
+                        residual[one] = other
                 del rgb, plane  # for a large picture these are hundreds of megabytes
                 for change, picture in zip(residual, colour, strict=True):
                     if _is_grey(picture):
@@ -556,6 +568,22 @@ class Denoiser(_Pipeline):
         if cleaned is not out:
             out[todo] = cleaned
         return out
+
+    def _found_less(
+        self, pixels: NDArray, layout: str, tile: Tile, levels: NDArray, experts: list[str]
+    ) -> dict[int, NDArray[np.float32]]:
+        """The levels (1, H, W) that are estimated of pictures which are told to be noisier by far.
+
+        Only of those whose noise is not white: of a level that does not fit what it sees a denoiser of all
+        noise makes less, so that who asks for a stronger effect would get a weaker one.
+        """
+        found = {}
+        for i, expert in enumerate(experts):
+            if expert == "denoiser":
+                maps = self.sigma_maps(pixels[i : i + 1], layout, tile)
+                if levels[i].mean() > _TOLD_MORE * maps.mean() > 0:
+                    found[i] = np.minimum(maps, levels[i])
+        return found
 
     def _residual(
         self,

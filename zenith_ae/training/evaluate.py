@@ -17,7 +17,8 @@ Three tasks, whose protocols are part of the numbers:
     decode(encode(picture)), optionally also through the encoder or decoder of another model.
 
 Outputs are clipped to [0, 1] and compared in float (not rounded to 8 bits), over all three
-channels; the mean is over pictures, and one that comes out to the bit counts 100 dB in it. A round trip is also measured by what PSNR does not tell:
+channels; the mean is over pictures, and one that comes out to the bit counts 100 dB in it. A round
+trip is also measured by what PSNR does not tell:
 ``sharpness``, ``cast``, ``grid`` and ``lattice`` (`zenith_ae.metrics`), the mean error of each
 channel with its sign (``red``, ``green``, ``blue``; in the mean over pictures it is what they have
 in common, a bias of the model), and beside another model by ``latents``, the mean absolute
