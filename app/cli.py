@@ -399,7 +399,3 @@ def run(arguments: list[str] | None = None) -> int:
 
 def complain(text: str) -> None:
     print(f"zenith-ae: {visible(text)}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

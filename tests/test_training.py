@@ -641,6 +641,17 @@ def test_a_halftone_is_drawn_though_no_colours_of_it_are_plain(photos, tmp_path)
         assert 0.2 < still < 0.8 if taught else still == 0
 
 
+def test_grain_is_learned_anew_beside_an_elder(photos, tmp_path) -> None:
+    pool, silent = ImagePool([photos]), dict.fromkeys(Mixture.KINDS, 0.0)
+    for kind, taught in (("grain", True), ("gaussian", False)):
+        mixture = Mixture(**silent | {kind: 1.0}, sigma=(0.1, 0.1), varying=0)
+        recipe = restore.RestoreRecipe(
+            mixture, pool, steps(tmp_path, 1, batch=8), elder=torch.nn.Identity(), anew="drawn", untouched=0
+        )
+        _, _, _, _, _, anew, *_ = recipe.make_batch(np.random.default_rng(0))
+        assert (anew == taught).all()
+
+
 def test_a_quantile_above_the_median_makes_estimates_of_camera_noise_higher(
     photos, denoiser, tmp_path
 ) -> None:

@@ -567,11 +567,22 @@ def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> 
         np.testing.assert_allclose(told / STORED_LEVEL, rms, rtol=0.3)
     else:
         np.testing.assert_allclose(told, rms, rtol=0.12)
-    if kind != "gaussian":
+    if kind not in ("gaussian", "grain"):
         assert degraded.min() >= 0
         assert degraded.max() <= 1
     if kind == "camera":
         assert rms.max() < 50 / 255
+
+
+def test_grain_is_of_brightness_alone_and_as_loud_and_soft_as_asked() -> None:
+    clean = smooth(2)
+    for radius, alike in ((0.0, 0.0), (0.5, 0.25), (1.0, 0.78)):  # with the next pixel: exp(-1 / 4 / radius^2)
+        degraded, level = degradations.grain(clean, rng(3), 0.1, radius)
+        noise = (degraded - clean).astype(float)
+        np.testing.assert_allclose(noise[..., 0], noise[..., 2], atol=1e-6)
+        assert noise.std() == pytest.approx(0.1, rel=1e-3) and (level == np.float32(0.1)).all()
+        found = np.corrcoef(noise[:, :, 1:, 0].ravel(), noise[:, :, :-1, 0].ravel())[0, 1]
+        assert found == pytest.approx(alike, abs=0.12)
 
 
 def test_plain_parts_are_of_all_shapes_and_leave_some_picture() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+from .image_guard import BYTES_OF_KIND
 from .image_metadata import EXIF_BLOCK, GPS_BLOCK
 
 __all__ = ["bmp_with_alpha", "join_tiffs", "widen_tiff"]
 
-# Of the values of a TIFF's tags, by their type (TIFF 6.0, section 2).
-_BYTES_OF_KIND = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4}
 _SHORT, _LONG = 3, 4
 _WIDTH, _BITS, _STRIPS = 256, 258, 273
 
@@ -65,7 +64,7 @@ def _move_directory(data: bytearray, order: str, at: int, base: int) -> int:
     entries = _entries(data, order, at)
     for entry in entries:
         tag, kind, length, value = struct.unpack_from(order + "HHII", data, entry)
-        if _BYTES_OF_KIND[kind] * length > 4:
+        if BYTES_OF_KIND[kind] * length > 4:
             value += base
             struct.pack_into(order + "I", data, entry + 8, value)
             values = value

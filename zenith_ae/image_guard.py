@@ -19,10 +19,10 @@ from typing import BinaryIO
 
 from .errors import ImageError
 
-__all__ = ["check_cost", "is_costly", "without_comments"]
+__all__ = ["BYTES_OF_KIND", "check_cost", "is_costly", "without_comments"]
 
 # Bytes of a value by the number of its type (TIFF 6.0, section 2, and BigTIFF).
-_UNITS = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+BYTES_OF_KIND = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 _BELOW = (330, 34665, 34853, 40965)  # tags that tell the place of another directory: EXIF, GPS, ...
 _MOST_BELOW = 16  # directories of one tag that are looked at, by `is_raw` too
 _MOST_PLACES = 8  # where an EXIF block may begin in an AVIF file
@@ -116,7 +116,7 @@ def is_costly(file: BinaryIO) -> bool:
         for i in range(0, len(table) - before - inline + 1, before + inline):
             tag, kind, count = struct.unpack_from(tag_type_count, table, i)
             (value,) = struct.unpack_from(place, table, i + before)
-            room = count * _UNITS.get(kind, 0)
+            room = count * BYTES_OF_KIND.get(kind, 0)
             if room > inline:
                 values_left -= max(0, min(room, size - value))
             if tag in _BELOW:

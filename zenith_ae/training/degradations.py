@@ -32,6 +32,7 @@ __all__ = [
     "enlarge",
     "from_linear",
     "gaussian",
+    "grain",
     "jpeg",
     "local_rms",
     "poisson_gaussian",
@@ -52,6 +53,7 @@ KNOTS = 4  # along one axis, of a level that varies
 RED_GAIN, BLUE_GAIN = (1.2, 2.4), (1.2, 2.6)  # of white balance, from tungsten to shade
 READ_SHARE, CONTRAST, SATURATION = (3e-4, 3e-2), (1.0, 1.4), (0.0, 0.8)  # of cameras
 FINE_QUALITY = 80  # least of the JPEGs that hide no noise reduction
+GRAIN_RADIUS = 0.35, 1.0  # pixels: softer than white noise, finer than what cameras leave
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
@@ -137,6 +139,19 @@ def gaussian(clean: np.ndarray, rng: np.random.Generator, sigma: float | np.ndar
     noise *= level[..., None]
     noise += clean
     return noise, level.copy()
+
+
+def grain(clean: np.ndarray, rng: np.random.Generator, sigma: float, radius: float) -> Pair:
+    """Noise of brightness alone, softened by a Gaussian of that standard deviation in pixels, not clipped.
+
+    It is that of film, of prints, and of photographs whose noise of colour was taken away. ``sigma`` is what
+    is left after the softening.
+    """
+    noise = rng.standard_normal((*clean.shape[:3], 1), dtype=np.float32)
+    if radius:
+        noise = _separable(noise, _gaussian_kernel(radius))
+    noise *= _gain_to(sigma, noise)
+    return clean + noise, np.full(clean.shape[:3], sigma, np.float32)
 
 
 def poisson_gaussian(
@@ -511,7 +526,7 @@ def is_drawn(picture: np.ndarray) -> bool:
 class Mixture:
     """How often each degradation is drawn, and how strong.
 
-    The first seven fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
+    The first eight fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
     or log-uniform where named so. Strengths are in units of [0, 1].
     """
 
@@ -522,6 +537,7 @@ class Mixture:
     salt_and_pepper: float = 0.04
     blur: float = 0.0
     jpeg: float = 0.0
+    grain: float = 0.0
 
     clean: float = 0.5  # share of the drawn pictures that stay as they are; photographs have noise already
     clean_jpeg: float = 0.0  # share of these in a JPEG of `FAIR_QUALITY`, whose level is 0 too
@@ -552,7 +568,7 @@ class Mixture:
     reenlarged: float = 0.0  # share of the blurred pictures that were reduced and enlarged instead
     quality: tuple[int, int] = (50, 95)
 
-    KINDS = ("gaussian", "stored", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg")
+    KINDS = ("gaussian", "stored", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg", "grain")
 
     def __post_init__(self) -> None:
         weights = [getattr(self, kind) for kind in self.KINDS]
@@ -613,6 +629,7 @@ class Mixture:
             "salt_and_pepper": self._salt_and_pepper,
             "blur": self._blur,
             "jpeg": self._jpeg,
+            "grain": self._grain,
         }
         for k, kind in enumerate(kinds):
             if kind == "stored":
@@ -628,7 +645,7 @@ class Mixture:
                 sigma[part] = np.hypot(sigma[part], more)
         for k in map(int, grey):  # as in `stored`
             degraded[k] = degraded[k, ..., 1:2]
-            if kinds[k] not in ("gaussian", "stored", "blur"):
+            if kinds[k] not in ("gaussian", "stored", "blur", "grain"):
                 sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
         degraded[spared], sigma[spared] = clean[spared], 0
         if self.clean_jpeg:
@@ -731,19 +748,27 @@ class Mixture:
     def _jpeg(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         return jpeg(clean, rng, self._quality(rng), subsample=bool(rng.integers(2)))
 
+    def _grain(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        radius = rng.uniform(*GRAIN_RADIUS) if rng.random() < 0.75 else 0.0
+        degraded, level = grain(clean, rng, rng.uniform(*self.sigma), radius)
+        if rng.random() < self.clipped:
+            degraded = as_file(degraded)
+            if rng.random() < 0.5:
+                degraded = _as_jpeg(degraded, rng, _whole(rng, (FINE_QUALITY, 98)), bool(rng.integers(2)))
+        return degraded, level
+
     def _quality(self, rng: np.random.Generator) -> int:
         return _whole(rng, self.quality)
 
 
-#: For each task the mixture of its training: noise of all kinds; the same beside drawings in JPEGs, for an
-#: estimator; white noise, for an expert, with some shot
-#: noise lest one be mistaken for the other; other noise for the most part, for the network beside an expert;
-#: a camera's for photographs that have no noise of their own; white noise and all other about as often, and
-#: many grey pictures, for what tells them apart; softness, with a little noise, and pictures that are sharp,
-#: which must stay as they are.
+#: For each task the mixture of its training: noise of all kinds; the same with grain, and with drawings in
+#: JPEGs, for an estimator; white noise, for an expert, with some shot noise lest one be mistaken for the
+#: other; other noise for the most part, for the network beside an expert; a camera's for photographs that
+#: have no noise of their own; white noise and all other about as often, and many grey pictures, for what
+#: tells them apart; softness, with a little noise, and pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(),
-    "estimator": Mixture(clean_jpeg=0.5),
+    "estimator": Mixture(clean_jpeg=0.5, grain=0.14),
     "white": Mixture(
         gaussian=0.87, stored=0, camera=0, poisson_gaussian=0.1, salt_and_pepper=0.03, clipped=0.3,
         uneven=0.1, photon_gain=(5e-4, 1e-2),

@@ -295,10 +295,44 @@ def halftone(rng: Rng) -> Image.Image:
     return picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.5, 0.15 * pitch))))
 
 
+def lines(rng: Rng) -> Image.Image:
+    """Thin lines with smooth edges, close to one another: maps, graph paper, wiring, with words between."""
+    height, width = SIZE
+    scale = 3  # they are drawn so many times as large
+    paper, ink = _paper_and_ink(rng)
+    inks = [ink, *(_colour(rng) for _ in range(int(rng.integers(0, 8))))]
+    picture = Image.new("RGB", (scale * width, scale * height), paper)
+    pen = ImageDraw.Draw(picture)
+    thick = max(1, round(scale * float(np.exp(rng.uniform(np.log(0.6), np.log(3))))))
+    kind = rng.random()
+    if kind < 0.35:  # a lattice, every fifth or tenth line thicker
+        pitch, every = float(np.exp(rng.uniform(np.log(3.5), np.log(25)))), int(rng.choice([5, 10, 1000]))
+        shade = _colour(rng)
+        for across, end in ((True, width), (False, height)):
+            for i in range(int(end / pitch) + 1):
+                at = scale * pitch * i
+                ends = (at, 0, at, scale * height) if across else (0, at, scale * width, at)
+                pen.line(ends, shade, thick * (1 + (i % every == 0)))
+    if kind > 0.25:
+        turns = int(rng.integers(2, 12))
+        for i in range(int(np.exp(rng.uniform(np.log(10), np.log(150))))):
+            points = rng.uniform(-0.1, 1.1, (turns, 2))
+            if rng.random() < 0.5:  # winding, as rivers and contours are
+                points = points[0] + np.cumsum(rng.normal(0, 0.06, (turns, 2)), axis=0)
+            track = [tuple(map(float, point)) for point in points * (scale * width, scale * height)]
+            pen.line(track, inks[i % len(inks)], thick, "curve")
+    picture = picture.resize((width, height), Image.Resampling(int(rng.choice([1, 3, 4]))))
+    pen = ImageDraw.Draw(picture)
+    for _ in range(int(rng.integers(0, 80))):
+        place = tuple(map(float, rng.uniform(0, 1, 2) * (width, height)))
+        pen.text(place, _word(rng), inks[int(rng.integers(len(inks)))], _font(float(rng.uniform(7, 14))))
+    return picture
+
+
 def _any_of(rng: Rng, *kinds: Callable[[Rng], Image.Image]) -> Image.Image:
     return kinds[int(rng.integers(len(kinds)))](rng)
 
 
 KINDS: tuple[Callable[[Rng], Image.Image], ...] = (
-    text, interface, line_art, gradient, plain, bitmap, halftone,
+    text, interface, line_art, gradient, plain, bitmap, halftone, lines,
 )  # fmt: skip
