@@ -576,7 +576,7 @@ def test_every_kind_of_the_mixture_is_finite_and_told_what_it_did(kind: str) -> 
 
 def test_grain_is_of_brightness_alone_and_as_loud_and_soft_as_asked() -> None:
     clean = smooth(2)
-    for radius, alike in ((0.0, 0.0), (0.5, 0.25), (1.0, 0.78)):  # with the next pixel: exp(-1 / 4 / radius^2)
+    for radius, alike in ((0.0, 0.0), (0.5, 0.25), (1.0, 0.78)):  # exp(-1 / 4 / radius^2)
         degraded, level = degradations.grain(clean, rng(3), 0.1, radius)
         noise = (degraded - clean).astype(float)
         np.testing.assert_allclose(noise[..., 0], noise[..., 2], atol=1e-6)
