@@ -503,6 +503,8 @@ def test_a_cut_behind_any_layer_changes_no_bit(dtype: str) -> None:
         (ResBlock(64), Linear(64, 40)),
         (Linear(64, 96, groups=2), Linear(96, 40)),
         (ZenithBlock(64, 48), Conv(64, 40, 2)),
+        (Clamp(1.0), SpectralLinear(64, 40)),
+        (Clamp(1.0), Linear(64, 96, groups=2), Linear(96, 40)),
     )
     for before in befores:
         for after in afters:
@@ -959,6 +961,36 @@ for _ in range(5):
 stop.set()
 worker.join()
 assert np.array_equal(native.run("encoder", x), expected)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_of_a_fork_has_the_callers_precision_of_products():
+    code = """
+import os, threading, torch
+from zenith_ae.engine.torch_engine import _exact_floats, _precision
+torch.set_float32_matmul_precision("medium")
+before, begun, end = _precision(), threading.Event(), threading.Event()
+
+def hold():
+    with _exact_floats:
+        begun.set()
+        end.wait()
+
+thread = threading.Thread(target=hold)
+thread.start()
+begun.wait()
+assert _precision() != before
+if child := os.fork():
+    end.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0 and _precision() == before
+else:
+    first = _precision()
+    with _exact_floats:
+        inside = _precision()
+    os._exit(not first == _precision() == before != inside)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 

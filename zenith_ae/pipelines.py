@@ -434,7 +434,7 @@ class Denoiser(_Pipeline):
         """
         batch = as_batch(image)
         maps = self.sigma_maps(batch.pixels, batch.layout, tile)
-        return maps[0] if np.ndim(image) < 4 else maps
+        return maps[0] if getattr(image, "ndim", 3) < 4 else maps
 
     @cached_property
     def _cells(self) -> dict[str, int]:

@@ -54,6 +54,42 @@ int zn_cpu_features(void)
     return found;
 }
 
+#if X86
+/* Which registers the system saves, XCR0: 1 and 2 for SSE and AVX, 5 to 7 for AVX-512, 17 and 18 for tiles. */
+static unsigned saved_registers(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) /* XGETBV exists */
+        return 0;
+    __asm__ __volatile__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return a;
+}
+
+/* AVX2 and FMA, or the parts of AVX-512 that the levels use. CPUID is asked here, since
+ * __builtin_cpu_supports says no to everything in what some toolchains link. */
+static int cpu_has_avx2(void)
+{
+    unsigned a, b, c, d;
+    if ((saved_registers() & 0x6) != 0x6 || !__get_cpuid(1, &a, &b, &c, &d) || !(c >> 12 & c >> 28 & 1))
+        return 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 5 & 1;
+}
+
+static int cpu_has_avx512(void)
+{
+    unsigned a, b, c, d;
+    const unsigned foundation = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31;
+    const unsigned parts = foundation | dq | bw | vl;
+#if defined(__APPLE__) /* which begins to save them, and to say so, at their first use */
+    const int saved = 1;
+#else
+    const int saved = (saved_registers() & 0xe0) == 0xe0;
+#endif
+    return cpu_has_avx2() && saved
+        && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & parts) == parts;
+}
+#endif
+
 /* Whether this process may use AMX tiles. Their 8 KB of state are not saved for every process:
  * after the bits of XCR0 (17 for the configuration, 18 for the data) comes a request, since Linux
  * 5.16, that holds for all threads and for children. An older kernel, a sandbox or a thread with too
@@ -63,12 +99,8 @@ static int tiles_permitted(void)
 {
 #if LINUX_TILES
     enum { GET_PERMISSIONS = 0x1022, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    unsigned a, b, c, d, saved, above;
     unsigned long granted = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) /* XGETBV exists */
-        return 0;
-    __asm__ __volatile__("xgetbv" : "=a"(saved), "=d"(above) : "c"(0));
-    if ((saved >> 17 & 3) != 3)
+    if ((saved_registers() >> 17 & 3) != 3)
         return 0;
     if (syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) != 0)
         return 0;
@@ -84,15 +116,12 @@ static int cpu_has(int level)
     if (level == ZN_GENERIC || level == ZN_NEON) /* every CPU that NEON is compiled for has it */
         return 1;
 #if X86
-    __builtin_cpu_init(); /* also asks the operating system which registers it saves */
     if (level == ZN_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        return cpu_has_avx2();
     if (level == ZN_AVX2VNNI)
         return cpu_has(ZN_AVX2) && zn_cpu_features() & ZN_HAS_AVX_VNNI;
     if (level == ZN_AVX512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
-            && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
-            && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        return cpu_has_avx512();
     if (level == ZN_AVX512VNNI)
         return cpu_has(ZN_AVX512) && zn_cpu_features() & ZN_HAS_AVX512_VNNI;
     if (level == ZN_AVX512BF16)

@@ -2,7 +2,7 @@
  * each other within microseconds and to wake a sleeper takes tens of them, and then a sleep. A spin
  * offers the CPU every microsecond: where another process has the other CPUs, the thread that is waited
  * for stands in the queue of this very one. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700 /* POSIX of 2008, and the signals that debuggers use */
 #include "threads.h"
 
 #include <pthread.h>

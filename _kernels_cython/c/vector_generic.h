@@ -212,6 +212,9 @@ static inline vf v_from_u16(const uint16_t *p)
         x[i] = (float)p[i];
     return v_load(x);
 }
+#if defined(__i386__) && !defined(__SSE2__)
+#error "x87 keeps bits that v_round must lose: compile with -msse2 -mfpmath=sse"
+#endif
 static inline vf v_round(vf a)
 {
     vf magic = v_set1(8388608.0f); /* 2^23: the sum has no bits left for a fraction */

@@ -164,7 +164,9 @@ class _Lowering:
             case spec.Linear() | spec.Conv() | spec.SpectralLinear():
                 return self.matrix(i, layer)
             case spec.Clamp():
-                if self.x is None and not self.upsample and not self.clamp:
+                # At a cut it is a step as in the whole: a load that clamps does not round, and what
+                # follows a global block must be compiled in the same way.
+                if self.x is None and self.first == 0 and not self.upsample and not self.clamp:
                     self.clamp = layer.limit
                 else:
                     self.elementwise(i, "clamp", clamp=layer.limit)

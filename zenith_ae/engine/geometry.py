@@ -74,7 +74,10 @@ def multiple(layers: Layers) -> int:
 
 @dataclass(frozen=True)
 class Stage:
-    """A run of layers that is computed tile by tile, or (``tiled`` False) only in one piece."""
+    """A run of layers that is computed tile by tile, or (``tiled`` False) only in one piece.
+
+    ``index`` is its number in the part, -1 for a part that is computed whole.
+    """
 
     part: str
     index: int

@@ -88,11 +88,10 @@ def aligned(shape: tuple[int, ...]) -> Array:
     return raw[skip : skip + raw.size - BLOCK].reshape(shape)
 
 
-def vector(values: Array | None, size: int) -> Array:
-    """A vector padded with zeros (or zeros)."""
+def vector(values: Array, size: int) -> Array:
+    """A vector padded with zeros."""
     out = aligned((size,))
-    if values is not None:
-        out[: len(values)] = values
+    out[: len(values)] = values
     return out
 
 
@@ -123,7 +122,9 @@ def pack_int16(matrix: Array) -> NDArray[np.int16]:
     # A rounded weight may be larger by half; in all that is less than one for each that is not zero.
     room = 2**18 - 1 - np.count_nonzero(values, axis=1)
     least = np.maximum(np.abs(values).sum(1) / room, np.abs(values).max(1) / (2**15 - 2))
-    factor = np.where(least > 0, least, 1).astype(np.float32)
+    tiny = np.finfo(np.float32).tiny  # less is lost: a factor of its size has few bits, or is 0
+    values[least < tiny] = 0
+    factor = np.where(least < tiny, 1, least).astype(np.float32)
     flat = np.zeros((pad16(columns), rows), np.int16)
     flat[:columns] = np.rint(values / factor[:, None].astype(np.float64))
     panels = pad16(columns) // BLOCK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
@@ -21,7 +22,7 @@ try:
     import torch
     import torch.nn.functional as F
 
-    from ..models.modules import Network, build_module, frozen_module
+    from ..models.modules import Network, frozen_module
 except ImportError:
     raise MissingDependencyError(
         "the torch engine needs torch: pip install 'zenith-ae[torch]', or use device='cpu'"
@@ -73,6 +74,15 @@ class _ExactFloats:
         self._lock = threading.Lock()
         self._inside = 0
         self._before: tuple[Any, ...] = ()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._alone)
+
+    def _alone(self) -> None:
+        """In a child of a fork, which has none of the threads that are inside."""
+        self._lock = threading.Lock()
+        if self._inside:
+            self._inside = 0
+            _set_precision(self._before)
 
     def __enter__(self) -> None:
         with self._lock:
@@ -83,7 +93,7 @@ class _ExactFloats:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._inside -= 1
+            self._inside = max(0, self._inside - 1)  # 0 in a child of a fork in here
             if not self._inside:
                 _set_precision(self._before)
 
@@ -119,9 +129,10 @@ class TorchEngine(Engine):
         if self._device.type == "cuda":
             self.budget = memory_budget(torch.cuda.mem_get_info(self._device)[0])
         self.threads = torch.get_num_threads()
-        self._modules: dict[tuple[str, int], Network] = {}
-        for part in weights.config.parts:
-            self._modules[part, -1] = frozen_module(weights, part).to(self._device, torch.float32)
+        self._modules: dict[str, Network] = {
+            part: frozen_module(weights, part).to(self._device, torch.float32)
+            for part in weights.config.parts
+        }
 
     def _working_bytes(self, stage: Stage, height: int, width: int) -> int:
         # What is kept, and of the most expensive layer input, output and intermediate results: two, of a
@@ -150,7 +161,8 @@ class TorchEngine(Engine):
             x = self._load(source, region)
             if plane is not None:
                 x = torch.cat([x, self._load(plane[:, :, None], region)], 1)
-            y = self._network(stage)(x)[0].permute(1, 2, 0)
+            start = sum(len(s.layers) for s in self._stages[stage.part][: max(stage.index, 0)])
+            y = self._modules[stage.part](x, start, start + len(stage.layers))[0].permute(1, 2, 0)
             rows, columns = region.rows, region.columns
             y = y[
                 rows.skip : rows.skip + rows.stop - rows.start,
@@ -159,19 +171,6 @@ class TorchEngine(Engine):
             if target.dtype.name in _SCALE:
                 y = (y.nan_to_num(0).clamp(0, 1) * _SCALE[target.dtype.name]).round()
             target[...] = y.cpu().numpy().astype(target.dtype)
-
-    def _network(self, stage: Stage) -> Network:
-        """The module of a stage; it shares the parameters of its part's module."""
-        key = (stage.part, stage.index)
-        if key not in self._modules:
-            whole = self._modules[stage.part, -1]
-            before = sum(len(s.layers) for s in self._stages[stage.part][: stage.index])
-            with torch.device("meta"):  # no numbers, nor random ones of the caller's, for what is replaced
-                module = build_module(stage.layers, stage.in_channels)
-            for i in range(len(stage.layers)):
-                module[i] = whole[before + i]
-            self._modules[key] = module
-        return self._modules[key]
 
     def _load(self, source: NDArray[Any], region: Region) -> torch.Tensor:
         """(1, C, H, W) float32 on the device, scaled and padded by edge repetition."""

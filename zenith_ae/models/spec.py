@@ -491,13 +491,10 @@ def is_global(layer: Layer) -> bool:
     return isinstance(layer, ResBlock) and layer.pool
 
 
-def _reach(layer: Layer, lo: int, hi: int) -> tuple[int, int]:
-    return layer.reach(lo, hi)
-
-
 def required_input(
-    layers: Layers, lo: int, hi: int, reach: Callable[[Layer, int, int], tuple[int, int]] = _reach
-) -> tuple[int, int]:
+    layers: Layers, lo: int, hi: int,
+    reach: Callable[[Layer, int, int], tuple[int, int]] = lambda layer, lo, hi: layer.reach(lo, hi),
+) -> tuple[int, int]:  # fmt: skip
     """The input interval [lo', hi') that the output interval [lo, hi) depends on, unclipped.
 
     Global layers must have been split off before (`is_global`). ``reach`` stands for `Layer.reach` where

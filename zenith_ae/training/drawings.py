@@ -324,8 +324,8 @@ def lines(rng: Rng) -> Image.Image:
     picture = picture.resize((width, height), Image.Resampling(int(rng.choice([1, 3, 4]))))
     pen = ImageDraw.Draw(picture)
     for _ in range(int(rng.integers(0, 80))):
-        place = tuple(map(float, rng.uniform(0, 1, 2) * (width, height)))
-        pen.text(place, _word(rng), inks[int(rng.integers(len(inks)))], _font(float(rng.uniform(7, 14))))
+        x, y = (float(v) for v in rng.uniform(0, 1, 2) * (width, height))
+        pen.text((x, y), _word(rng), inks[int(rng.integers(len(inks)))], _font(float(rng.uniform(7, 14))))
     return picture
 
 
