@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "man" / "zenith-ae.1"
 ENVIRONMENT = {
     "ZENITH_NUM_THREADS": "Number of CPU threads; by default the CPUs that the process may use.",
     "ZENITH_MEMORY": "Working memory in MiB above which pictures are cut into tiles; by default an eighth of "
-    "the free memory, 384 to 1536.",
+    "the free memory, 384 to 768.",
     "ZENITH_ISA": "Level of the kernels, one of those that `zenith-ae doctor` lists.",
     "ZENITH_MAX_PIXELS": "Largest picture that is read, by default 2^28 pixels.",
     "ZENITH_DEBUG": "If it is 1, unexpected errors show a traceback.",

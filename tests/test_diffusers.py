@@ -62,6 +62,31 @@ def test_it_computes_what_autoencoder_tiny_computes(tiny, folder) -> None:
     assert mine.device == torch.device("cpu")
 
 
+def test_it_takes_the_state_dict_of_an_autoencoder_tiny(tiny, folder) -> None:
+    torch.manual_seed(5)
+    other = diffusers.AutoencoderTiny().eval()
+    mine, state = AutoencoderZenith.load(folder), other.state_dict()
+    before = dict(state)
+    mine.load_state_dict(state)
+    assert state.keys() == before.keys()  # the caller's stays as it was
+    z = other.encode(picture()).latents.detach()
+    torch.testing.assert_close(mine.encode(picture()).latents, z, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(mine.decode(z).sample, other.decode(z).sample.detach(), rtol=1e-4, atol=1e-4)
+    state.pop("decoder.layers.3.conv.0.weight")
+    with pytest.raises(RuntimeError, match=r"decoder\.4\.conv\.0\.weight"):
+        mine.load_state_dict(state)
+
+
+def test_a_picture_alone_is_taken_and_given_back_alone(tiny, folder) -> None:
+    mine, x = AutoencoderZenith.load(folder), picture(30, 45)
+    z = mine.encode(x).latents
+    assert torch.equal(mine.encode(x[0]).latents, z[0])
+    assert torch.equal(mine.encode(x[0], return_dict=False)[0], z[0])
+    assert torch.equal(mine.decode(z[0]).sample, mine.decode(z).sample[0])
+    assert torch.equal(mine.decode(z[0], return_dict=False)[0], mine.decode(z).sample[0])
+    assert mine.tile_overlap_factor == tiny.tile_overlap_factor
+
+
 def test_torch_and_native_engine_agree_and_gradients_flow(nano) -> None:
     mine = AutoencoderZenith.load(nano)
     x = picture(30, 45)  # no multiples of 8, nor of spectral tiles
@@ -304,7 +329,7 @@ def test_results_are_laid_out_like_those_of_torch(nano) -> None:
     z = mine.encode(picture(30, 45, count=2)).latents
     assert z.is_contiguous()
     assert mine.decode(z).sample.is_contiguous()
-    for wrong in (z[0], z[None], z[:, :3], z.long()):
+    for wrong in (z[0, 0], z[None], z[:, :3], z[:, 0], z.long()):
         with pytest.raises(ValueError, match=r"decoder: this takes floats \(N, 32, H, W\), got torch"):
             mine.decode(wrong)
     with pytest.raises(ValueError, match=r"encoder: this takes floats \(N, 3, H, W\)"):

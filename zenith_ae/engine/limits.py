@@ -19,7 +19,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 _MEMORY = Path("/proc/meminfo")
 
 #: Working memory is a SHARE-th of what is free, within these bounds in bytes.
-SHARE, LEAST, MOST = 8, 384 * 2**20, 1536 * 2**20
+SHARE, LEAST, MOST = 8, 384 * 2**20, 768 * 2**20
 
 Value = TypeVar("Value")
 
@@ -46,8 +46,8 @@ def memory_budget(free: int | None = None) -> int:
     """Bytes of working memory above which a picture is cut into tiles.
 
     ZENITH_MEMORY in MiB, else an eighth of the memory that was free when this was first asked, at
-    least 384 and at most 1536 MiB. Tiles share borders, which are computed for each: at 24 megapixels
-    the least costs a third more time than the most. What comes out is the same.
+    least 384 and at most 768 MiB, with which a picture of 8K takes less than 2 GB in all. Tiles share
+    borders, which are computed for each, so smaller ones cost more time. What comes out is the same.
 
     Parameters
     ----------
@@ -187,4 +187,16 @@ def free_memory(meminfo: Path, root: Path, own: str = "") -> int | None:
         except (AttributeError, OSError, ValueError):
             return _least(root, own, left, root / "memory")
     group = _least(root, own, left, root / "memory")
-    return machine if group is None else min(machine, group)
+    return min(machine, _left_of_address_space(), machine if group is None else group)
+
+
+def _left_of_address_space() -> int:
+    """Bytes of addresses that a limit (``ulimit -v``) leaves this process; all without one."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (ImportError, AttributeError, OSError, ValueError):
+        return sys.maxsize
+    return sys.maxsize if limit == resource.RLIM_INFINITY else max(0, limit - used)

@@ -130,7 +130,9 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         # Sides of a tile with `enable_tiling`, in pixels and in latents; tiles need no overlap.
         self.tile_sample_min_size = 512
         self.tile_latent_min_size = 512 // self.definition.factor
+        self.tile_overlap_factor = 0.125  # as an `AutoencoderTiny` has it; tiles here need none
         self._native: dict[str, tuple[object, Engine]] = {}
+        self.register_load_state_dict_pre_hook(_renamed)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:
@@ -191,7 +193,10 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     @apply_forward_hook
     def encode(self, x: Tensor, return_dict: bool = True) -> Encoded | tuple[Tensor]:
-        """Latents (N, C, H / 8, W / 8) of pictures (N, 3, H, W) in [-1, 1]."""
+        """Latents (N, C, H / 8, W / 8) of pictures (N, 3, H, W) in [-1, 1], or of one without N."""
+        if x.ndim == 3:
+            (latents,) = self.encode(x[None], return_dict=False)
+            return Encoded(latents=latents[0]) if return_dict else (latents[0],)
         native = self._is_native("encoder", x)
         exact = x.float() if native else x  # the engine takes float32 anyway
         latents = self._run("encoder", exact / 2 + 0.5, native).to(x.dtype)
@@ -201,7 +206,10 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     def decode(
         self, x: Tensor, generator: torch.Generator | None = None, return_dict: bool = True
     ) -> DecoderOutput | tuple[Tensor]:
-        """Pictures (N, 3, 8 h, 8 w), about [-1, 1], of latents (N, C, h, w)."""
+        """Pictures (N, 3, 8 h, 8 w), about [-1, 1], of latents (N, C, h, w), or one of those without N."""
+        if x.ndim == 3:
+            (sample,) = self.decode(x[None], return_dict=False)
+            return DecoderOutput(sample=sample[0]) if return_dict else (sample[0],)
         native = self._is_native("decoder", x)
         exact = x.float() if native else x
         sample = (self._run("decoder", exact, native) * 2 - 1).to(x.dtype)
@@ -288,6 +296,17 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_native": {}}  # an engine is no data
+
+
+def _renamed(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """Let a model take the state dict of an `AutoencoderTiny`: the names of its layers, and no statistics."""
+    theirs = f"{prefix}encoder.layers.", f"{prefix}decoder.layers."
+    for name in [name for name in state if name.startswith(theirs)]:
+        part, _layers, number, *rest = name.removeprefix(prefix).split(".")
+        place = int(number) + (part == "decoder")  # whose clamp is no layer there
+        state[prefix + ".".join([part, str(place), *rest])] = state.pop(name)
+        for key, value in module.get_submodule("bn").state_dict().items():
+            state.setdefault(f"{prefix}bn.{key}", value)
 
 
 def _structure(module: nn.Module) -> list[tuple[str, type, dict[str, Any]]]:

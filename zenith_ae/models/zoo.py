@@ -325,11 +325,14 @@ def build(architecture: str, latent_channels: int | None = None, name: str | Non
     Raises
     ------
     ConfigError
-        If there is no such architecture or the number of channels is no positive whole number.
+        If there is no such architecture, or the number of channels is no positive whole number or that of a
+        denoiser.
     """
     if architecture not in ARCHITECTURES:
         raise ConfigError(f"no architecture {architecture!r}; there are {', '.join(ARCHITECTURES)}")
     make, default = ARCHITECTURES[architecture]
+    if latent_channels is not None and not default:
+        raise ConfigError(f"{architecture} is a denoiser, which has no latent channels")
     z = default if latent_channels is None else latent_channels
     if default and (not isinstance(z, int) or z < 1):
         raise ConfigError(f"latent_channels must be a positive whole number, got {z!r}")
