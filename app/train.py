@@ -529,7 +529,7 @@ def evaluate(
     worst: int,
     case: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Measure PSNR and SSIM of a model on a folder or .tar pack of pictures.
 
     A denoiser is given clean pictures plus Gaussian noise, or real pairs NAME_real.* and NAME_mean.*
@@ -571,3 +571,4 @@ def evaluate(
     click.echo(to_json(result) if as_json else format_table(result, pictures))
     if places is not None:
         places.save()
+    return int(bool(result["skipped"]))  # as of every command: some files could not be read

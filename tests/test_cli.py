@@ -1489,6 +1489,13 @@ def test_evaluate_shows_control_characters_of_names(here, dn, capsys):
     assert r"a\x1b[31mred\n.png: sigma 10" in capsys.readouterr().out
 
 
+def test_evaluate_ends_with_1_where_a_picture_could_not_be_read(here, dn, capsys):
+    picture("in/a.png")
+    Path("in/b.png").write_bytes(b"broken")
+    assert run(["evaluate", dn[1], "in", "--sigma", "10"]) == 1
+    assert "skipped, not decodable: b.png" in capsys.readouterr().out
+
+
 def test_encode_says_that_transparency_is_not_in_latents(here, ae, capsys):
     picture("a.png", mode="RGBA")
     picture("b.png")
