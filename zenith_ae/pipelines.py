@@ -386,7 +386,9 @@ class Denoiser(_Pipeline):
         image : as for `Autoencoder.encode`.
         sigma : standard deviation of the noise in units of 0..255 (25 means 25/255 of full scale):
             "auto" to estimate it everywhere in the picture, a number, an array (H, W), or for a
-            batch (N,), (N, H, W) or (N, 1, H, W).
+            batch (N,), (N, H, W) or (N, 1, H, W). Of noise that is not white the network sees the level
+            itself: a lower one changes little, and far above the estimate the greater of what it makes of
+            either is taken, which is twice the work.
         strength : 0 (nothing changes) to 1.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
         luma, chroma : shares of the strength for brightness and for colour, 0 to 1.
