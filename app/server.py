@@ -48,7 +48,7 @@ __all__ = ["Limits", "create_app", "is_working", "listen"]
 
 GRACE = 5  # seconds that open requests have when the server is told to end, and bodies that are in vain
 DRAIN = 32 * 2**20  # bytes of a body in vain that are read, so that its client sees the answer
-STALL = 10  # seconds without a byte after which a body is given up
+STALL, PACE = 10, 2**14  # seconds in which so many bytes come, or the rest, else a body is given up
 LATENTS = "application/vnd.safetensors"
 _AS_CURL_SAYS = "application/x-www-form-urlencoded"  # of any file, unless told otherwise
 _JOB = "zenith-job"  # how names of threads begin
@@ -152,14 +152,17 @@ class _Worker:
         data, limit = bytearray(), self.limits.upload
         declared = request.headers.get("content-length", "")
         stream = request.stream()
+        due, enough = time.monotonic() + STALL, PACE
         try:
             while not (declared.isdecimal() and int(declared) > limit) and len(data) <= limit:
-                data += await asyncio.wait_for(anext(stream), STALL)
+                data += await asyncio.wait_for(anext(stream), max(due - time.monotonic(), 0.001))
+                if len(data) >= enough:
+                    due, enough = time.monotonic() + STALL, len(data) + PACE
         except StopAsyncIteration:
             return bytes(data)
         except (TimeoutError, asyncio.TimeoutError):
             raise HTTPException(
-                408, f"nothing of the body came for {STALL} s", {"Connection": "close"}
+                408, f"less than {PACE} bytes of the body came in {STALL} s", {"Connection": "close"}
             ) from None
         data.clear()
         raise HTTPException(413, f"the body exceeds the limit of {limit} bytes", {"Connection": "close"})

@@ -451,15 +451,29 @@ def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():
             server.stderr.close()
 
 
-def test_a_body_that_stalls_is_given_up(monkeypatch):
-    monkeypatch.setattr(server_module, "STALL", 0.05)
+@pytest.mark.parametrize(
+    ("size", "drops", "ends", "status", "said"),
+    [
+        (1, 1, 99, 408, b"less than 16384 bytes of the body came in 0.6 s"),
+        (1, 999, 999, 408, b"less than 16384 bytes of the body came in 0.6 s"),
+        (2**14, 99, 10, 400, b"not a picture"),
+    ],
+    ids=["stalls", "drips", "takes its time"],
+)
+def test_a_body_that_does_not_come_is_given_up(monkeypatch, size, drops, ends, status, said):
+    monkeypatch.setattr(server_module, "STALL", 0.6)
     app, sent = create_app(Limits(queue=0), threads=1), []
 
     async def main():
-        parts = [{"type": "http.request", "body": b"x", "more_body": True}]
+        given = []
 
         async def receive():
-            return parts.pop() if parts else await asyncio.Event().wait()
+            if len(given) == drops:  # and no more
+                await asyncio.Event().wait()
+            if given:
+                await asyncio.sleep(0.1)
+            given.append(b"x" * size)
+            return {"type": "http.request", "body": given[-1], "more_body": len(given) < ends}
 
         async def send(message):
             sent.append(message)
@@ -471,8 +485,8 @@ def test_a_body_that_stalls_is_given_up(monkeypatch):
         await app(scope, receive, send)
 
     asyncio.run(main())
-    assert sent[0]["status"] == 408
-    assert b"nothing of the body came for 0.05 s" in sent[1]["body"]
+    assert sent[0]["status"] == status
+    assert said in sent[1]["body"]
     assert TestClient(app).get("/health").json()["in_progress"] == 0
 
 
