@@ -66,6 +66,9 @@ input:is([type=range], [type=radio], [type=checkbox]):focus-visible {
 .bar::-webkit-progress-bar { background: var(--border-color-primary); }
 .bar::-webkit-progress-value { background: var(--color-accent); }
 .bar::-moz-progress-bar { background: var(--color-accent); }
+#denoise-facts.stale::before { content: "The settings have changed: this is the result of those before.";
+    display: block; border-left: 3px solid var(--color-accent); padding: 4px 12px; margin-bottom: 8px; }
+#denoise-facts.stale .facts { opacity: .55; }
 .failed { border-left: 3px solid #d97706; padding: 4px 12px; margin: 8px 0; overflow-wrap: anywhere; }
 .failed.alone { padding: 16px; margin: 0; background: var(--block-background-fill); border-radius: 6px; }
 .failed ul { margin: 4px 0 0; padding-left: 18px; }
@@ -117,6 +120,23 @@ _NAMES = """() => {
     new MutationObserver(name).observe(document.body, {childList: true, subtree: true});
 }"""
 
+# A result says so where it is not that of the settings beside it any more.
+_STALE = """() => {
+    const facts = () => document.querySelector('#denoise-facts');
+    document.addEventListener('input', event => {
+        if (!event.target.closest('#denoise-settings')) return;
+        if (!document.querySelector('#denoise-get')?.offsetParent) return;
+        facts().classList.add('stale');
+        new MutationObserver((_, observer) => {
+            facts().classList.remove('stale');
+            observer.disconnect();
+        }).observe(facts(), {childList: true, subtree: true, characterData: true});
+    });
+    document.addEventListener('click', event => {
+        if (event.target.closest('#denoise-go')) facts().classList.remove('stale');
+    });
+}"""
+
 
 def theme() -> gr.themes.Base:
     """Fonts of the reader's own system: nothing is fetched from anywhere."""
@@ -165,6 +185,7 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
             mode = gr.Button("◐", elem_id="mode", size="sm")
         mode.click(None, js=_TOGGLE, **PRIVATE)
         page.load(None, js=_NAMES, **PRIVATE)
+        page.load(None, js=_STALE, **PRIVATE)
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Denoise", id="denoise"):
                 _denoise_tab(workshop, noisy)
@@ -291,7 +312,8 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture", [*PICTURES, ".zip"])  # to be told where a ZIP goes
             _examples(workshop, examples, file, "Or try one of these")
-            controls = _noise_controls()
+            with gr.Column(elem_id="denoise-settings"):
+                controls = _noise_controls()
             go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go")
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))

@@ -1170,15 +1170,32 @@ def test_free_memory_is_the_machines_or_the_cgroups(files: dict[str, str], free:
 def test_working_memory_has_a_budget_and_the_environment_may_set_it(monkeypatch) -> None:
     weights = random_weights(zoo.build("zenith-taesd-nano"))
     assert limits.LEAST <= engine.create(weights).budget <= limits.MOST
-    monkeypatch.setattr(limits, "free_memory", lambda *_: 800 * 2**23)
+    monkeypatch.setattr(limits, "free_memory", lambda *_: 500 * 2**23)
     limits._free_share.cache_clear()
-    assert engine.create(weights).budget == 800 * 2**20
+    assert engine.create(weights).budget == 500 * 2**20
     limits._free_share.cache_clear()
     monkeypatch.setenv("ZENITH_MEMORY", "100")
     assert engine.create(weights).budget == 100 * 2**20
     monkeypatch.setenv("ZENITH_MEMORY", "1G")
     with pytest.raises(ConfigError, match="ZENITH_MEMORY"):
         engine.create(weights)
+
+
+def test_a_limit_on_addresses_counts_as_memory() -> None:
+    resource = pytest.importorskip("resource")
+    code = """
+import resource
+from zenith_ae.engine import limits
+before = limits._left_of_address_space()
+_, most = resource.getrlimit(resource.RLIMIT_AS)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, most))
+assert 2**29 < limits._left_of_address_space() <= 2**30 <= before
+assert limits.free_memory(limits._MEMORY, limits._CGROUPS) <= 2**30
+"""
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY or sys.platform != "linux":
+        pytest.skip("there is a limit already, or nobody tells what is used")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_profile_names_every_step() -> None:

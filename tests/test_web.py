@@ -1041,6 +1041,26 @@ class TestPage:
             change = np.asarray(image).astype(int) - noise(channels=1, dtype=np.uint16)[..., 0]
         assert set(np.unique(change)) <= {1284, 1285, 1286}  # 65535 * 0.5 * 10 / 255
 
+    def test_a_result_says_that_the_settings_have_changed_since(self, tab):
+        stale = "#denoise-facts.stale"
+        tab.example()
+        tab.wait("#denoise-facts .facts")
+        strength = tab.page.get_by_label("number input for Strength").first
+        strength.fill("0.9")
+        assert tab.page.query_selector(stale) is None  # there is none yet
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        assert tab.page.query_selector(stale) is None
+        strength.fill("0.5")
+        tab.wait(stale)
+        tab.page.click("#denoise-go")
+        tab.count(stale, 0)
+        tab.wait("#denoise-get:visible")
+        strength.fill("0.6")
+        tab.wait(stale)
+        tab.clear()
+        tab.count(stale, 0)
+
     def test_slider_moves(self, tab):
         tab.example()
         tab.wait("#denoise-facts .facts")
