@@ -58,7 +58,8 @@ def check_cost(file: BinaryIO, head: bytes, name: str) -> None:
         if _copied(map(len, pieces)) > _MOST_COPIED or is_costly(io.BytesIO(b"".join(pieces))):
             what = "EXIF"
         elif scans > _MOST_SCANS:
-            raise ImageError(f"{name}: damaged or malicious: a JPEG of more than {_MOST_SCANS} scans")
+            raise ImageError(f"{name}: damaged or malicious: a JPEG of more than {_MOST_SCANS} scans; "
+                             "export it again")  # fmt: skip
     elif re.match(rb"\xff\x4f\xff\x51|\0\0\0\x0cjP  ", head):
         file.seek(0)
         if _is_costly_jpeg2000(file.read()):
