@@ -553,7 +553,8 @@ class Denoiser(_Pipeline):
                 bound = levels[part] if bounded else None
                 residual = self._residual(rgb, plane, experts, bound, height, width, tile, passes)
                 for i, level in lower.items():
-                    plane = self._continued(np.float32(level / 255), "denoiser")
+                    del plane  # as large as a third of the residual
+                    plane = self._continued(level / np.float32(255), "denoiser")
                     one = slice(i, i + 1)
                     other = self._residual(
                         rgb[one], plane, experts[one], levels[part][one], height, width, tile, passes
