@@ -580,6 +580,12 @@ def make_folder(output: str | Path) -> None:
         ) from None
 
 
+def wants_traceback(error: Exception) -> bool:
+    """Whether ZENITH_DEBUG asks for it: of what nobody expected, or what came of such an error."""
+    expected = isinstance(error, (ZenithError, click.UsageError)) and error.__cause__ is None
+    return bool(os.environ.get("ZENITH_DEBUG")) and not expected
+
+
 def _describe(error: Exception, source: str) -> str:
     """One line of what, where and what to do."""
     if isinstance(error, MemoryError):
@@ -587,10 +593,9 @@ def _describe(error: Exception, source: str) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, BrokenPipeError):
         raise error
-    expected = isinstance(error, (ZenithError, click.UsageError))
-    if os.environ.get("ZENITH_DEBUG") and (error.__cause__ or not expected):
+    if wants_traceback(error):
         raise error
-    if not expected:
+    if not isinstance(error, (ZenithError, click.UsageError)):
         what = f"unexpected {type(error).__name__}: {text}"
         return f"{source}: {what}; please report it (ZENITH_DEBUG=1 shows where)"
     return text if source in text or source == STDIO else f"{source}: {text}"

@@ -22,7 +22,7 @@ from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
 from zenith_ae.files import reason, visible
 
-from .batch import STDIO, Job, Kind
+from .batch import STDIO, Job, Kind, wants_traceback
 from .session import (
     Compute,
     Number,
@@ -377,6 +377,8 @@ def run(arguments: list[str] | None = None) -> int:
         complain("interrupted")
         return 130
     except ZenithError as error:
+        if wants_traceback(error):
+            raise
         complain(" ".join(str(error).split()))
         return 1
     except BrokenPipeError:
@@ -390,7 +392,7 @@ def run(arguments: list[str] | None = None) -> int:
         complain(f"{error.filename or 'standard output'}: {reason(error)}; is there room to write?")
         return 1
     except Exception as error:
-        if os.environ.get("ZENITH_DEBUG"):
+        if wants_traceback(error):
             raise
         text = " ".join(str(error).split())
         complain(f"unexpected {type(error).__name__}: {text}; please report it (ZENITH_DEBUG=1 shows where)")

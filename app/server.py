@@ -37,7 +37,7 @@ from zenith_ae.errors import (
     ZenithError,
 )
 
-from .session import denoised, encoding_notes
+from .session import denoised, encoding_notes, noise_level
 from .tools import Limits
 
 if TYPE_CHECKING:
@@ -194,10 +194,10 @@ async def _unless_gone(job: asyncio.Future[Response], request: Request, seconds:
 def _level(text: str) -> float | Literal["auto"]:
     if text.lower() == "auto":
         return "auto"
-    with suppress(ValueError):
-        if 0 <= float(text) <= 255:
-            return float(text)
-    raise HTTPException(400, f"sigma {text[:40]!r} is not auto or a number in 0..255")
+    try:
+        return noise_level(text)
+    except ValueError:
+        raise HTTPException(400, f"sigma {text[:40]!r} is not auto or a number in 0..255") from None
 
 
 Sigma = Annotated[

@@ -105,17 +105,22 @@ class Model(click.ParamType):
         return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
 
 
+def noise_level(text: Any) -> float:
+    """A standard deviation of 0..255 that somebody typed; ValueError where it is none."""
+    level = float(text)
+    if not 0 <= level <= 255:
+        raise ValueError(f"{level} is not in 0..255")
+    return level
+
+
 class Sigma(AutoOr):
     name = "auto|N"
 
     def number(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            sigma = float(value)
+            return noise_level(value)
         except ValueError:
-            sigma = -1.0
-        if not 0 <= sigma <= 255:
             self.fail(f"{value!r} is not auto or a number in 0..255", param, ctx)
-        return sigma
 
 
 def common(model: str | None, what: str, folder: bool = False) -> Callable[[Callable], Callable]:

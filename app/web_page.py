@@ -126,6 +126,7 @@ _STALE = """() => {
     document.addEventListener('input', event => {
         if (!event.target.closest('#denoise-settings')) return;
         if (!document.querySelector('#denoise-get')?.offsetParent) return;
+        if (facts().classList.contains('stale')) return;
         facts().classList.add('stale');
         new MutationObserver((_, observer) => {
             facts().classList.remove('stale');

@@ -26,7 +26,7 @@ ENVIRONMENT = {
     "the free memory, 384 to 768.",
     "ZENITH_ISA": "Level of the kernels, one of those that `zenith-ae doctor` lists.",
     "ZENITH_MAX_PIXELS": "Largest picture that is read, by default 2^28 pixels.",
-    "ZENITH_DEBUG": "If it is 1, unexpected errors show a traceback.",
+    "ZENITH_DEBUG": "When set, unexpected errors and pictures that a decoder gave up on show a traceback.",
 }
 EXIT_STATUS = {
     "0": "Everything is done, or was skipped because it exists.",

@@ -1489,6 +1489,22 @@ def test_evaluate_shows_control_characters_of_names(here, dn, capsys):
     assert r"a\x1b[31mred\n.png: sigma 10" in capsys.readouterr().out
 
 
+def test_debugging_shows_what_a_decoder_gave_up_on(here, dn, monkeypatch, capsys):
+    picture("a.png")
+    whole = Path("a.png").read_bytes()
+    Path("cut.png").write_bytes(whole[:-30])
+    for debugging in ("", "1"):
+        monkeypatch.setenv("ZENITH_DEBUG", debugging)
+        if debugging:
+            with pytest.raises(zenith_ae.ImageError, match="damaged or truncated") as caught:
+                run(["denoise", "cut.png", "--model", dn[1], "-o", "out.png"])
+            assert isinstance(caught.value.__cause__, OSError | SyntaxError)
+        else:
+            assert run(["denoise", "cut.png", "--model", dn[1], "-o", "out.png"]) == 1
+            assert capsys.readouterr().err.count("\n") == 1
+    assert run(["denoise", "nothing.png", "--model", dn[1]]) == 1  # what is expected stays a line
+
+
 def test_evaluate_ends_with_1_where_a_picture_could_not_be_read(here, dn, capsys):
     picture("in/a.png")
     Path("in/b.png").write_bytes(b"broken")

@@ -332,6 +332,16 @@ def _is_single(tensors: Tensors) -> bool:
     return bool(tensors) and all(re.match(r"\d{1,4}\.", key) for key in tensors)
 
 
+def place_of(key: str) -> tuple[str, str] | None:
+    """Part, and name there, of a tensor of a TAESD or of diffusers' ``AutoencoderTiny``; None for others."""
+    match = re.fullmatch(r"(encoder|decoder)\.(layers\.)?(\d{1,4})(\..+)", key)
+    if match is None:
+        return None
+    part, diffusers, index, rest = match.groups()
+    shift = 1 if diffusers and part == "decoder" else 0  # the clamp is no layer there
+    return part, f"{int(index) + shift}{rest}"
+
+
 def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
     """Recognise a model of the TAESD family by its keys and shapes."""
     parts: dict[str, Tensors] = {}
@@ -339,12 +349,10 @@ def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
         parts["encoder" if "0.weight" in tensors else "decoder"] = dict(tensors)
     else:
         for key, tensor in tensors.items():
-            match = re.fullmatch(r"(encoder|decoder)\.(layers\.)?(\d{1,4})(\..+)", key)
-            if not match:
+            place = place_of(key)
+            if place is None:
                 raise WeightsError(f"unknown architecture (tensor {key!r}, and no zenith-ae metadata)")
-            part, diffusers, index, rest = match.groups()
-            shift = 1 if diffusers and part == "decoder" else 0  # the clamp is no layer there
-            parts.setdefault(part, {})[f"{int(index) + shift}{rest}"] = tensor
+            parts.setdefault(place[0], {})[place[1]] = tensor
     latents = set()
     for part, entries in parts.items():
         last = max((int(key.split(".")[0]) for key in entries), default=0)

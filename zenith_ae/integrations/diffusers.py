@@ -22,7 +22,7 @@ from ..engine import Engine, create
 from ..engine.geometry import multiple
 from ..errors import ConfigError, MissingDependencyError
 from ..models.spec import ModelConfig
-from ..weights import Weights, latent_numbers, load_weights
+from ..weights import Weights, latent_numbers, load_weights, place_of
 
 try:
     import torch
@@ -300,13 +300,15 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
 def _renamed(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
     """Let a model take the state dict of an `AutoencoderTiny`: the names of its layers, and no statistics."""
-    theirs = f"{prefix}encoder.layers.", f"{prefix}decoder.layers."
-    for name in [name for name in state if name.startswith(theirs)]:
-        part, _layers, number, *rest = name.removeprefix(prefix).split(".")
-        place = int(number) + (part == "decoder")  # whose clamp is no layer there
-        state[prefix + ".".join([part, str(place), *rest])] = state.pop(name)
-        for key, value in module.get_submodule("bn").state_dict().items():
-            state.setdefault(f"{prefix}bn.{key}", value)
+    theirs = [
+        name for name in state if name.startswith((f"{prefix}encoder.layers.", f"{prefix}decoder.layers."))
+    ]
+    for name in theirs:
+        if place := place_of(name.removeprefix(prefix)):
+            state[prefix + ".".join(place)] = state.pop(name)
+    if theirs:
+        for name, value in module.get_submodule("bn").state_dict().items():
+            state.setdefault(f"{prefix}bn.{name}", value)
 
 
 def _structure(module: nn.Module) -> list[tuple[str, type, dict[str, Any]]]:

@@ -507,7 +507,7 @@ class Trainer:
             for name, value in (logs | {"loss": float(loss.detach()), "norm": float(norm)}).items():
                 if math.isfinite(value):  # of a step without it the mean knows nothing
                     values.setdefault(name, []).append(value)
-            if self.step % config.log_every == 0:
+            if self.step % config.log_every == 0 or self.progress >= 1 or stop:
                 self._log({name: sum(found) / len(found) for name, found in values.items()} | {"lr": lr})
                 values = {}
             if self.seconds - last_save > 60 * config.checkpoint_minutes:
@@ -518,5 +518,3 @@ class Trainer:
                 self._evaluate()
                 last_evaluation = self.seconds
                 mark = config.clock()  # evaluation is not training time
-        if values:  # since the last record
-            self._log({name: sum(found) / len(found) for name, found in values.items()} | {"lr": lr})
