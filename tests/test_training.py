@@ -118,11 +118,19 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[None]:
 
 
 def in_two_processes(code: str, folder: Path) -> None:
-    """Run code under torchrun, with ``folder`` and this module as ``t``; it must succeed."""
+    """Run code under torchrun, with ``folder`` and this module as ``t``; it must succeed.
+
+    No thread of gloo is left at its end: one that frees a tensor while Python ends would abort it.
+    """
     script = folder / "script.py"
-    script.write_text(
-        f"import pathlib, torch, test_training as t; folder = pathlib.Path({str(folder)!r})\n{code}"
-    )
+    script.write_text(f"""
+import pathlib, torch, test_training as t
+from zenith_ae.training import trainer
+folder = pathlib.Path({str(folder)!r})
+{code}
+tasks = pathlib.Path("/proc/self/task")  # of Linux
+assert not [n for n in (f.read_text() for f in tasks.glob("*/comm")) if "gloo" in n]
+""")
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*launch, script], env=environment, check=True)
@@ -1272,12 +1280,13 @@ def test_critics_of_several_processes_stay_one(tmp_path) -> None:
     """Both learn from the mean of their gradients, which is that of both batches together."""
     learn = "[critic.learn(*(b[r] for b in t.two_judgements(i))) for i in range(3)]"
     code = f"""
-torch.distributed.init_process_group("gloo")
+trainer.join_processes(torch.device("cpu"))
 r = slice(4 * torch.distributed.get_rank(), 4 * torch.distributed.get_rank() + 4)
 torch.manual_seed(0)
 critic = t.Critic()
 {learn}
 torch.save(critic.state_dict(), folder / f"{{r.start}}.pt")
+trainer.leave_processes()
 """
     in_two_processes(code, tmp_path)
     torch.manual_seed(0)
@@ -1910,12 +1919,12 @@ def test_command_line_wants_a_length(photos, tmp_path) -> None:
 def test_the_first_of_several_processes_prepares_what_the_others_find(tmp_path) -> None:
     in_two_processes(
         "import os, time\n"
-        "from zenith_ae.training.trainer import first_process_first\n"
         "first, kept = os.environ['RANK'] == '0', folder / 'kept'\n"
         "time.sleep(1 if first else 0)\n"
-        "with first_process_first('cpu'):\n"
+        "with trainer.first_process_first('cpu'):\n"
         "    assert kept.exists() != first\n"
-        "    kept.touch()\n",
+        "    kept.touch()\n"
+        "trainer.leave_processes()\n",
         tmp_path,
     )
 

@@ -8,6 +8,7 @@ seeded by (seed, step), so a run that was stopped continues exactly as if it had
 from __future__ import annotations
 
 import ctypes
+import importlib
 import io
 import json
 import math
@@ -41,6 +42,8 @@ __all__ = [
     "average_over_processes",
     "choose_gpu",
     "first_process_first",
+    "join_processes",
+    "leave_processes",
     "mean_where",
     "psnr",
     "to_tensor",
@@ -181,21 +184,30 @@ def choose_gpu(device: str | torch.device) -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
 
-def _join_processes(device: torch.device) -> tuple[int, int]:
+def join_processes(device: torch.device) -> tuple[int, int]:
     """(rank, number of processes): more than one where ``torchrun`` started this process."""
     if not (dist.is_available() and dist.is_torchelastic_launched()):
         return 0, 1
     if not dist.is_initialized():
+        # An optimizer's first step imports it. Its modules would take the group for a default argument and
+        # keep it, and so gloo's threads, for good: one that frees a tensor while Python ends aborts.
+        importlib.import_module("torch._dynamo")
         choose_gpu(device)
         # What the first process prepares may take hours; where one ends, torchrun ends the others.
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1))
     return dist.get_rank(), dist.get_world_size()
 
 
+def leave_processes() -> None:
+    """End what `join_processes` began, when all others do: one that ends while others talk aborts them."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 @contextmanager
 def first_process_first(device: str | torch.device) -> Iterator[None]:
     """Of several processes the first does what is in here before the others, which find what it kept."""
-    rank, processes = _join_processes(torch.device(device))
+    rank, processes = join_processes(torch.device(device))
     if processes > 1 and rank:
         dist.barrier()
     yield
@@ -275,7 +287,7 @@ class Trainer:
         if config.threads:
             torch.set_num_threads(config.threads)
         self.device = torch.device(config.device)
-        self.rank, self.processes = _join_processes(self.device)
+        self.rank, self.processes = join_processes(self.device)
         self.model = model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.make_batch, self.loss, self.export, self.evaluate = make_batch, loss, export, evaluate
         if config.compile:  # in place: the names of the parameters stay
@@ -443,9 +455,8 @@ class Trainer:
         finished = self.progress >= 1
         if finished:
             self._evaluate()
-        if self.processes > 1:  # together: one that ends while others talk takes them down
-            dist.barrier()
-            dist.destroy_process_group()
+        if self.processes > 1:
+            leave_processes()
         if not finished:
             raise KeyboardInterrupt
 
