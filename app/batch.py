@@ -460,9 +460,9 @@ def run_jobs(
             ahead = reads.pop(job, None)
             read_ahead(turn[job] + 1)
             try:
-                if job.output != STDIO:
-                    make_folder(job.output)
                 content, reading = ahead.result() if ahead else _timed(work.read, job)
+                if job.output != STDIO:  # of what can be read, and before work that may be for nothing
+                    make_folder(job.output)
                 (result, done), computing = _timed(work.compute, job, content)
                 del content
             except Exception as error:

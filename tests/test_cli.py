@@ -116,6 +116,13 @@ def test_output_may_be_a_file_or_a_folder(here, dn):
     assert tree(here) == ["a.png", "x/b.webp", "y/a.denoised.png", "z/a.denoised.png"]
 
 
+def test_a_picture_that_cannot_be_read_leaves_no_empty_folder(here, dn):
+    (here / "in/sub").mkdir(parents=True)
+    (here / "in/sub/a.png").write_bytes(b"no picture")
+    assert run(["denoise", "in", "-o", "out", *dn]) == 1
+    assert not (here / "out").exists()
+
+
 def test_folders_are_mirrored(here, dn):
     for name in ("in/a.png", "in/sub/deep/b.jpg", "in/sub/c.png", "in/.hidden/d.png", "in/.e.png"):
         picture(name)
