@@ -25,13 +25,14 @@ used (and noted), or all of them where the caller asks for them.
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
+import struct
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -149,20 +150,20 @@ class Picture:
         return self.map(bare)
 
 
-#: First bytes -> Pillow plugin module and format names. Formats without a signature, and those
+#: First bytes -> Pillow plugin module and format name. Formats without a signature, and those
 #: that Pillow hands to other programs (EPS), are left out on purpose.
-_SIGNATURES: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
-    (rb"\x89PNG\r\n\x1a\n", "Png", ("PNG",)),
-    (rb"\xff\xd8\xff", "Jpeg", ("JPEG", "MPO")),
-    (rb"RIFF....WEBP", "WebP", ("WEBP",)),
-    (rb"II\*\0|MM\0\*|II\+\0|MM\0\+", "Tiff", ("TIFF",)),
-    (rb"BM", "Bmp", ("BMP",)),
-    (rb"GIF8[79]a", "Gif", ("GIF",)),
-    (rb"P[1-6fy]\s|Pf", "Ppm", ("PPM",)),
-    (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2K", ("JPEG2000",)),
-    (rb"....ftyp(avif|avis)", "Avif", ("AVIF",)),
-    (rb"8BPS", "Psd", ("PSD",)),
-    (rb"\0\0\x01\0", "Ico", ("ICO",)),
+_SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
+    (rb"\x89PNG\r\n\x1a\n", "Png", "PNG"),
+    (rb"\xff\xd8\xff", "Jpeg", "JPEG"),
+    (rb"RIFF....WEBP", "WebP", "WEBP"),
+    (rb"II\*\0|MM\0\*|II\+\0|MM\0\+", "Tiff", "TIFF"),
+    (rb"BM", "Bmp", "BMP"),
+    (rb"GIF8[79]a", "Gif", "GIF"),
+    (rb"P[1-6fy]\s|Pf", "Ppm", "PPM"),
+    (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2K", "JPEG2000"),
+    (rb"....ftyp(avif|avis)", "Avif", "AVIF"),
+    (rb"8BPS", "Psd", "PSD"),
+    (rb"\0\0\x01\0", "Ico", "ICO"),
 )
 
 _SUFFIXES = frozenset((
@@ -175,8 +176,8 @@ READABLE_SUFFIXES = _SUFFIXES | (RAW_SUFFIXES if rawpy_is_here() else frozenset(
 #: Endings of pictures that people have in folders too, and that cannot be read here.
 FOREIGN_SUFFIXES = (RAW_SUFFIXES | {".heic", ".heif", ".hif", ".jxl"}) - READABLE_SUFFIXES
 
-# Pillow's own limit is one number for the whole process. While files are read here it is ours, which
-# is checked once more before a pixel is decoded: Pillow refuses nothing below twice its limit.
+# Pillow's own limit is one number for the whole process, which others in it may set, too. While a file is
+# read that Pillow refuses or warns of, it is ours.
 _open_lock = threading.Lock()
 _readers = 0
 _pillows_limit = Image.MAX_IMAGE_PIXELS
@@ -198,6 +199,23 @@ def _pillow_allows(pixels: int) -> Iterator[None]:
             _readers -= 1
             if not _readers:
                 Image.MAX_IMAGE_PIXELS = _pillows_limit
+
+
+@contextmanager
+def _opened(
+    reopen: Callable[[], ImageFile.ImageFile], plugin: str, pixels: int
+) -> Iterator[ImageFile.ImageFile]:
+    """What ``reopen`` opens, and Pillow decodes it: ``pixels`` is our limit, which the caller minds."""
+    image = None
+    if plugin == "Ico":  # decodes a picture inside at once, and refuses nothing below twice the limit
+        pixels //= 2
+    elif plugin != "Gif":  # whose frames may be larger than it is
+        with suppress(Image.DecompressionBombError):  # of a large WebP
+            image = reopen()
+    theirs = _pillows_limit if _readers else Image.MAX_IMAGE_PIXELS
+    within = image is not None and (theirs is None or math.prod(image.size) <= theirs)
+    with nullcontext() if within else _pillow_allows(pixels), image or reopen() as image:
+        yield image
 
 
 def _after_fork() -> None:
@@ -275,23 +293,20 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         if not head:
             raise ImageError(f"{name}: is empty; copy or export the picture again")
         check_cost(file, head, name)
-        with _open_lock, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Pillow, about tags that it will meet again
-            raw = is_raw(file, head, name)
-        if raw:
+        if is_raw(file, head, name):
             pixels, metadata = develop(file, name, lambda size: check_size(size, name, max_pixels))
             layout = "L" if pixels.shape[2] == 1 else "RGB"  # of a sensor without colour filters
             return Picture(pixels, layout, layout, "RAW", metadata)
-        plugin, formats = _identify(head, name)
+        plugin, format = _identify(head, name)
         if re.match(rb"P[123]\s", head):
             file = without_comments(file)
-        reopen = partial(_open, file, plugin, formats)
-        with _pillow_allows(_limit(max_pixels)[0]), reopen() as image:
+        reopen = partial(_open, file, plugin, format)
+        with _opened(reopen, plugin, _limit(max_pixels)[0]) as image:
             first, *others = _Pages(image, reopen, file, head, name, max_pixels).pictures(every)
             return replace(first, more=tuple(others))
     except (ConfigError, ImageError, MissingDependencyError, MemoryError):
         raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+    except Image.DecompressionBombError as error:
         limit, hint = _limit(max_pixels)
         found = re.search(r"\d+ pixels", str(error))
         what = f"{found[0]} exceed" if found else "more pixels than"
@@ -308,7 +323,7 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
 
 
 class _Pages:
-    """The frames or pages of an opened file, decoded one after the other within `_pillow_allows`."""
+    """The frames or pages of an opened file, decoded one after the other within `_opened`."""
 
     def __init__(
         self, image: ImageFile.ImageFile, reopen: Callable[[], ImageFile.ImageFile], file: BinaryIO,
@@ -439,21 +454,24 @@ def dim_note(pixels: NDArray[Any]) -> str:
     )
 
 
-def _open(file: BinaryIO, plugin: str, formats: tuple[str, ...]) -> ImageFile.ImageFile:
-    """The image of a file, its header read and no pixel decoded; within `_pillow_allows`."""
+def _open(file: BinaryIO, plugin: str, format: str) -> ImageFile.ImageFile:
+    """The image of a file, its header read and (but for an icon's) no pixel decoded.
+
+    `Image.open` would look at Pillow's limit, and warn or refuse before it is known whether it has to be
+    raised.
+    """
     file.seek(0)
-    with _open_lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if plugin == "Ico":  # decodes a PNG inside at once
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-        import_module(f"PIL.{plugin}ImagePlugin")
-        return Image.open(file, formats=formats)
+    import_module(f"PIL.{plugin}ImagePlugin")
+    try:
+        return Image.OPEN[format][0](file, "")
+    except (SyntaxError, IndexError, TypeError, struct.error):
+        raise UnidentifiedImageError from None
 
 
-def _identify(head: bytes, name: str) -> tuple[str, tuple[str, ...]]:
-    for pattern, plugin, formats in _SIGNATURES:
+def _identify(head: bytes, name: str) -> tuple[str, str]:
+    for pattern, plugin, format in _SIGNATURES:
         if re.match(pattern, head, re.DOTALL):
-            return plugin, formats
+            return plugin, format
     if re.match(rb"....ftyp(hei|hev|mif)", head, re.DOTALL):
         raise ImageError(f"{name}: HEIC is not supported; convert it to JPEG or PNG first")
     raise ImageError(f"{name}: not a picture of a supported format (PNG, JPEG, WebP, TIFF, BMP, GIF, PNM, "
