@@ -11,6 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 diffusers = pytest.importorskip("diffusers", minversion="0.36")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
 import zenith_ae  # noqa: E402
 from zenith_ae.errors import ConfigError, WeightsError, ZenithError  # noqa: E402
 from zenith_ae.integrations.diffusers import AutoencoderZenith  # noqa: E402
@@ -365,6 +369,27 @@ def test_a_decoder_that_others_changed_is_called_through_torch(nano) -> None:
     torch.testing.assert_close(mine.decode(z).sample, plain, rtol=1e-4, atol=1e-4)
     whole = AutoencoderZenith.load(nano).decoder
     assert len(whole[1:3]) == 2
+
+
+def test_what_looks_at_torchs_operations_sees_them(nano) -> None:
+    """Hooks of all modules, what counts operations, graphs, tensors without values."""
+    mine = AutoencoderZenith.load(nano)
+    z = mine.encode(picture()).latents
+    plain = mine.decode(z).sample
+    calls: list[int] = []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *_: calls.append(1))
+    torch.testing.assert_close(mine.decode(z).sample, plain, rtol=1e-4, atol=1e-4)
+    hook.remove()
+    assert len(calls) >= len(mine.decoder)
+    with FlopCounterMode(display=False) as counter:
+        mine.decode(z)
+    assert counter.get_total_flops() > 1e5
+    graph = make_fx(lambda z: mine.decode(z).sample)(z)
+    torch.testing.assert_close(graph(z), plain, rtol=1e-4, atol=1e-4)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert mine.decode(mode.from_tensor(z)).sample.shape == plain.shape
+        late = mode.from_tensor(z)
+    assert mine.decode(late).sample.shape == plain.shape
 
 
 def test_layers_that_others_changed_are_computed_with(folder) -> None:

@@ -727,6 +727,33 @@ def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
             assert np.array_equal(both[1], model(batch[1], sigma=50))
 
 
+def test_tensors_that_are_no_levels_are_value_errors(dn):
+    torch = pytest.importorskip("torch")
+    level = torch.full((8, 8), 5.0)
+    for sigma in (level.to("meta"), level.to_sparse(), level + 0j, torch.tensor(1j), torch.tensor(True)):
+        with pytest.raises(ValueError, match="sigma must be"):
+            dn(np.zeros((8, 8, 3), np.uint8), sigma)
+
+
+def test_compiled_functions_may_call_a_model(ae, dn):
+    torch = pytest.importorskip("torch")
+    x = torch.rand(1, 3, 16, 24)
+    for call in (
+        lambda x: dn(x, 10.0) * 2,
+        lambda x: ae.encode(x) + 1,
+        lambda x: ae.decode(ae.encode(x)) + 1,
+        lambda x: ae.roundtrip(x) + 1,
+    ):
+        compiled = torch.compile(call, backend="eager")
+        torch.testing.assert_close(compiled(x), call(x), rtol=0, atol=0)
+
+
+def test_a_round_trip_warns_once_and_of_the_callers_line(ae):
+    with pytest.warns(UserWarning, match="many values are negative") as caught:
+        ae.roundtrip(np.random.default_rng(0).random((8, 8, 3), np.float32) * 2 - 1)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 @pytest.mark.parametrize(
     "options",
     [

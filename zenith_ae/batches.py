@@ -31,11 +31,13 @@ __all__ = [
     "continued",
     "from_rgb",
     "full_scale",
+    "is_compiling",
     "is_dense",
     "is_tensor",
     "orient",
     "tensor_like",
     "to_rgb",
+    "uncompiled",
     "unorient",
     "without_torch",
 ]
@@ -160,6 +162,18 @@ def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
+
+
+def is_compiling() -> bool:
+    """Whether torch.compile looks at who calls this. What numpy computes is not for it: see `uncompiled`."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
+def uncompiled(call: Callable[..., Any]) -> Callable[..., Any]:
+    """``call`` as torch.compile runs it without a look inside: a break in its graph."""
+    disabled: Callable[..., Any] = sys.modules["torch"].compiler.disable(call)
+    return disabled
 
 
 def without_torch(value: Any) -> Any:

@@ -19,21 +19,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from .batches import (
     LUMA,
+    Batch,
     as_batch,
     colour_groups,
     continued,
     from_rgb,
     full_scale,
+    is_compiling,
     is_dense,
     is_tensor,
     orient,
     tensor_like,
     to_rgb,
+    uncompiled,
     unorient,
     without_torch,
 )
 from .engine import Engine, Tile, create
-from .errors import ConfigError, LatentError, WeightsError
+from .errors import ConfigError, LatentError
 from .latents import LatentFile, check_latents
 from .models.spec import ModelConfig, alignment, cached_property
 from .weights import Weights, load_weights
@@ -135,8 +138,6 @@ def load(
     IsaError, MissingDependencyError
         If ``ZENITH_ISA`` asks for what this CPU has not, or ``device`` for torch where there is none.
     """
-    if not isinstance(model, (str, os.PathLike, Weights)):
-        raise WeightsError(f"a model is a name, a file, a folder or Weights, not {type(model).__name__}")
     weights = model if isinstance(model, Weights) else load_weights(model)
     kind = Autoencoder if weights.config.kind == "autoencoder" else Denoiser
     return kind(weights, device=device, dtype=dtype, threads=threads)
@@ -222,13 +223,18 @@ class Autoencoder(_Pipeline):
         ConfigError
             If the model has no encoder.
         """
+        if is_compiling():
+            return uncompiled(self.encode)(image, tile)
         self._need("encoder")
-        batch = as_batch(image)
+        z = self._latents(as_batch(image), tile)
+        return tensor_like(z, image) if is_tensor(image) else z
+
+    def _latents(self, batch: Batch, tile: Tile) -> NDArray[np.float32]:
+        self._need("encoder")
         height, width = (-(-n // self.config.factor) for n in batch.pixels.shape[1:3])
         rgb = self._continued(to_rgb(batch.pixels, batch.layout), "encoder")
         z = self.engine.run("encoder", rgb, tile=tile)[:, :height, :width]
-        z = np.ascontiguousarray(z.transpose(0, 3, 1, 2))
-        return tensor_like(z, image) if is_tensor(image) else z
+        return np.ascontiguousarray(z.transpose(0, 3, 1, 2))
 
     def decode(
         self,
@@ -260,6 +266,8 @@ class Autoencoder(_Pipeline):
         ConfigError
             If the model has no decoder.
         """
+        if is_compiling():
+            return uncompiled(self.decode)(latents, output, size, tile)
         self._need("decoder")
         dtypes: dict[str, Literal["uint8", "uint16", "float32"]]
         dtypes = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
@@ -342,10 +350,12 @@ class Autoencoder(_Pipeline):
 
         Of a `Picture` with several frames or pages, each by itself.
         """
+        if is_compiling():
+            return uncompiled(self.roundtrip)(image, tile)
         if getattr(image, "more", ()):
             return image.map(lambda frame: self.roundtrip(frame, tile))
         batch = as_batch(image)
-        z = self.encode(to_rgb(batch.pixels, batch.layout), tile=tile)
+        z = self._latents(batch, tile)
         return batch.restore(self.decode_like(z, batch.pixels, batch.layout, tile))
 
     def decode_like(self, latents: NDArray, pixels: NDArray, layout: str, tile: Tile = "auto") -> NDArray:
@@ -414,6 +424,8 @@ class Denoiser(_Pipeline):
             ``passes`` is another number.
         """
         shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+        if is_compiling():
+            return uncompiled(self)(image, sigma, tile=tile, passes=passes, **shares)
         if getattr(image, "more", ()):
             return image.map(lambda frame: self(frame, sigma, tile=tile, passes=passes, **shares))
         batch = as_batch(image)
@@ -434,6 +446,9 @@ class Denoiser(_Pipeline):
         (H, W) float32 standard deviation in units of 0..255, or (N, H, W) for a batch; `sigma` of a
         call takes it. Its mean is the picture's noise level.
         """
+        if is_compiling():
+            maps: NDArray[np.float32] = uncompiled(self.estimate_sigma)(image, tile)
+            return maps
         batch = as_batch(image)
         maps = self.sigma_maps(batch.pixels, batch.layout, tile)
         return maps[0] if getattr(image, "ndim", 3) < 4 else maps
@@ -639,6 +654,11 @@ def _energy(x: NDArray[np.float32]) -> float:
 
 def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """sigma as an array that broadcasts to (N, H, W), with N entries along the first axis."""
+    tensor: Any = sigma if is_tensor(sigma) else None
+    if tensor is not None and not is_dense(tensor):
+        raise ValueError("sigma must be dense, with values: give tensor.to_dense(), not on device 'meta'")
+    if tensor is not None and (tensor.is_complex() or str(tensor.dtype) == "torch.bool"):
+        raise ValueError(f"sigma must be numbers, got {tensor!r:.60}")
     given = np.asarray(without_torch(sigma))
     if given.dtype.kind not in "fiu":  # bool, text, complex numbers, integers beyond all of numpy's
         raise ValueError(f"sigma must be numbers, got {sigma!r:.60}")

@@ -186,6 +186,8 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
     MissingDependencyError
         For a ``.pth`` file without torch.
     """
+    if not isinstance(path_or_name, (str, os.PathLike)):
+        raise WeightsError(f"a model is a name, a file or a folder, not {type(path_or_name).__name__}")
     # Names first: a folder that happens to have a model's name must not hide the model.
     shipped = available_weights()
     name = path_or_name if isinstance(path_or_name, str) else ""

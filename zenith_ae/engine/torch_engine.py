@@ -124,7 +124,8 @@ class TorchEngine(Engine):
         try:
             self._device = torch.empty(0, device=device).device
         except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
-            raise ConfigError(f"device {device}: {str(error).splitlines()[0]}") from None
+            why = str(error).splitlines()[0].split(". ")[0]  # the rest may be a page about others
+            raise ConfigError(f"device {device}: {why}") from None
         self.device = f"torch {device}"
         if self._device.type == "cuda":
             self.budget = memory_budget(torch.cuda.mem_get_info(self._device)[0])

@@ -33,6 +33,7 @@ try:
     from diffusers.models.autoencoders.vae import AutoencoderMixin, DecoderOutput
     from diffusers.utils.accelerate_utils import apply_forward_hook
     from torch import Tensor, nn
+    from torch.nn.modules import module as every_module  # has the hooks of all
 
     from ..models.modules import build_module
     from ..models.wht import is_plain
@@ -249,6 +250,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         if x.device.type != "cpu" or not is_plain(x) or _structure(module) != self._made[part]:
             return False
         if any(m._forward_hooks or m._forward_pre_hooks for m in module.modules()):
+            return False
+        if every_module._global_forward_hooks or every_module._global_forward_pre_hooks:
             return False
         parameters = list(module.parameters())
         learning = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in parameters))

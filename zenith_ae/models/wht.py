@@ -113,10 +113,13 @@ def native_available() -> bool:
 def is_plain(x: Tensor) -> bool:
     """Whether x is numbers alone, for other code than torch's to read.
 
-    It is not while torch.compile or torch.jit.trace records, in the transforms of torch.func (vmap, grad,
-    jvp), nor with a tangent of forward-mode differentiation.
+    It is not while torch.compile or torch.jit.trace records, where a mode of dispatch sees every operation
+    (as what counts them, make_fx and fake tensors do) or a class those of its tensors, in the transforms of
+    torch.func (vmap, grad, jvp), nor with a tangent of forward-mode differentiation.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
+        return False
+    if torch._C._dispatch_keys(x).has(torch._C.DispatchKey.Python):
         return False
     transformed = torch._C._functorch.is_functorch_wrapped_tensor(x)
     return not transformed and forward_ad.unpack_dual(x).tangent is None
