@@ -372,6 +372,9 @@ def distill(
 @click.option("--all-layers", is_flag=True,
               help="Train the shared layers of a decoder too, on whole pictures: once its own stand in for "
               "the teacher's.")  # fmt: skip
+@click.option("--latent-weight", type=Number(0), default=0.0, show_default=True,
+              help="With --all-layers, train the encoder beside the decoder; what its distance to the "
+              "teacher's latents counts: 0.3 keeps it as near as it was.")  # fmt: skip
 @_latents
 @click.option("--features", type=click.Path(file_okay=False, path_type=Path),
               help="Folder to keep the teacher's features in, about a gigabyte for 100 megapixels "
@@ -391,6 +394,7 @@ def graft(
     tone_weight: float,
     taught: float,
     all_layers: bool,
+    latent_weight: float,
     latents: Path | None,
     features: Path | None,
     **options: Any,
@@ -422,6 +426,7 @@ def graft(
         perceptual_weight=perceptual_weight, cycle_weight=cycle_weight, eye=eye,
         critic_weight=critic_weight, critic_limit=critic_limit, tone_weight=tone_weight,
         taught=taught, latents=latents, features=features, all_layers=all_layers,
+        latent_weight=latent_weight,
     )  # fmt: skip
     _finish(path)
 

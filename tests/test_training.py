@@ -1073,6 +1073,47 @@ def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
         run("c", 1, path, "encoder")
 
 
+def test_an_encoder_can_learn_beside_its_decoder_in_all_layers(
+    photos, grown_teacher, hybrid, fresh, tmp_path, monkeypatch
+) -> None:
+    def run(name: str, length: int, init: Path, part: str = "decoder", **options: object) -> Path:
+        return graft.train_graft(
+            hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / name, length, crop=48, lr=1e-2), part,
+            init=str(init), **options,
+        )  # fmt: skip
+
+    begun = run("a", 1, fresh)
+    path = run("b", 20, begun, all_layers=True, latent_weight=0.3)
+    before, after = load_weights(begun).tensors, load_weights(path).tensors
+    assert [name for name in before if np.array_equal(before[name], after[name])] == []
+    errors = log(tmp_path / "b", "latent")
+    assert len(errors) == 20
+    assert np.mean(errors[-5:]) < errors[0]
+    assert log(tmp_path / "b", "psnr")
+    kept = {"encoder_layers": "fitted", "decoder_layers": "fitted"}
+    assert kept.items() <= load_weights(path).metadata.items()
+    groups: list[set[str]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            trainer,
+            "_optimizers",
+            lambda named, _, settled: groups.append({n for n in named if settled(n)}) or [],
+        )
+        run("y", 1, begun, all_layers=True, latent_weight=0.3)
+    mine, theirs = (load_weights(file).tensors for file in (begun, grown_teacher))
+    shared = {n for n in mine if n.startswith("decoder.") and n in groups[0]}
+    assert shared == {n for n in shared if np.array_equal(mine[n], theirs[n])}
+    assert {n.split(".")[0] for n in groups[0]} == {"encoder", "decoder"}
+    assert kept.items() <= load_weights(run("c", 1, path, all_layers=True)).metadata.items()
+    for options, words in (
+        ({"part": "encoder"}, "all layers of its encoder have learned"),
+        ({"latent_weight": 0.3}, "--latent-weight is for --all-layers"),
+        ({"latent_weight": 0.3, "all_layers": True, "taught": 0.5}, "--taught is for an encoder that stays"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            run("d", 1, path, **options)
+
+
 def test_batches_of_whole_pictures_are_of_one_size_and_about_as_large(photos, tmp_path) -> None:
     pool = ImagePool([photos])
     sizes = [(10, 12)] * 15 + [(4, 4)] * 5

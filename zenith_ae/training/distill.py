@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ __all__ = [
     "train_student",
 ]
 
-FITTED = ("decoder_layers", "fitted")  # in the metadata of what `is_fitted`
+FITTED = "fitted"  # in the metadata, of the layers of a part that `is_fitted`
 FACTOR = 8  # pixels per latent of the whole TAESD family
 
 
@@ -68,9 +68,9 @@ def check_teacher(weights: Weights, teacher: str, config: ModelConfig, *parts: s
             raise WeightsError(f"the teacher {weights.config.name} has no {part}")
 
 
-def is_fitted(weights: Weights) -> bool:
-    """Whether a hybrid's decoder has learned in all layers, and so shares none with its teacher any more."""
-    return FITTED in weights.metadata.items()
+def is_fitted(weights: Weights, part: str) -> bool:
+    """Whether a part of a hybrid has learned in all layers, and so shares none with its teacher any more."""
+    return weights.metadata.get(f"{part}_layers") == FITTED
 
 
 def teacher_part(weights: Weights, part: str) -> Network:
@@ -373,7 +373,8 @@ def train_distillation(
         latent_weight, teacher_weight, detail_weight, imitation_weight, taught=taught,
     )  # fmt: skip
     evaluate = _validate(validation, [of[id(p)] for p in validation.images], decoder)
-    fitted = init is not None and is_fitted(load_weights(init))
+    begun = load_weights(init) if init else None
+    fitted = [part for part in model if begun and is_fitted(begun, part)]
     return train_student(config, weights, model, recipe, train, evaluate, resume, fitted)
 
 
@@ -385,17 +386,16 @@ def train_student(
     train: TrainConfig,
     evaluate: Callable[[nn.Module], dict[str, float]],
     resume: bool,
-    fitted: bool = False,
+    fitted: Collection[str] = (),
     settled: Callable[[str], bool] = lambda name: False,
 ) -> Path:
     """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file, which names the teacher.
 
-    ``fitted`` is what `is_fitted` will say of it; ``settled`` is that of `Trainer`.
+    ``fitted`` are the parts of which `is_fitted` will say so; ``settled`` is that of `Trainer`.
     """
     path = train.out / f"{config.name}.safetensors"
-    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space} | dict(
-        [FITTED] if fitted else []
-    )
+    origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space}
+    origin |= {f"{part}_layers": FITTED for part in fitted}
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
         save_model(path, config, state, metadata | origin)

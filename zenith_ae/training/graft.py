@@ -8,6 +8,8 @@ at the seam.
 
 Shared layers were made to be followed by the teacher's others. Once the new ones stand in for these, all
 layers of a decoder can be fitted to each other (``all_layers``): the seam is then where the latents come in.
+And those of the encoder with them (``latent_weight``): it finds what this decoder makes the picture of, as
+near to the teacher's latents as the weight says.
 """
 
 from __future__ import annotations
@@ -200,7 +202,9 @@ class GraftRecipe:
     it, is left out; borders of pictures are borders, and crops lie there more often than by chance.
 
     Where no layer is kept (`Seam.shared` is 0) a batch is of whole pictures of one size, about as many
-    pixels as its crops would be: TAEF2's inner layers normalise over all that they are given.
+    pixels as its crops would be: TAEF2's inner layers normalise over all that they are given. With a
+    ``latent_weight`` the encoder learns too, from what the decoder makes of its latents, beside the
+    teacher's, and from their distance to these (mean absolute error, each channel in units of its spread).
     """
 
     pool: ImagePool
@@ -213,6 +217,7 @@ class GraftRecipe:
     perceptual: PerceptualError | None = None
     critic_weight: float = 0.0
     tone_weight: float = 1.0
+    latent_weight: float = 0.0
 
     def __post_init__(self) -> None:
         side = self.config.crop // self.seam.stride
@@ -230,7 +235,7 @@ class GraftRecipe:
                 )
         areas[[h == w == side for h, w in self._sizes]] *= WHOLE_WEIGHT
         self._share = areas / areas.sum()
-        if self.seam.part == "encoder":
+        if self.seam.part == "encoder" or self.latent_weight:
             some = self.chosen[:: max(1, len(self.chosen) // 16)]
             maps = [torch.tensor(self.features[i][::4, ::4]).permute(2, 0, 1)[None] for i in some]
             self.spread = spread_of(maps)
@@ -272,6 +277,12 @@ class GraftRecipe:
     def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
         x, features, *answers, weights = (to_tensor(a, self.config.device) for a in batch)
+        latent = None
+        if self.latent_weight:
+            own = cast(Network, model["encoder"])(x).float()
+            latent = ((own - features) / self.spread.to(x.device)).abs().mean()
+            features = torch.cat([own, features])
+            x, answers[0], weights = (t.repeat(2, 1, 1, 1) for t in (x, answers[0], weights))
         counts = (weights > 0).to(weights)
 
         def error(out: Tensor, target: Tensor, scale: Tensor | float = 1.0) -> Tensor:
@@ -288,6 +299,9 @@ class GraftRecipe:
         lattice, tone = lattice_error(wrong), tone_error(wrong)
         loss = loss + LATTICE_WEIGHT * lattice + self.tone_weight * tone
         logs = {"picture": picture, "imitation": answer, "lattice": lattice, "tone": tone}
+        if latent is not None:
+            loss = loss + self.latent_weight * latent
+            logs["latent"] = latent
         if self.detail_weight:
             inside = slice(self.seam.margin * self.seam.stride, -self.seam.margin * self.seam.stride or None)
             detail = lost_detail(out[..., inside, inside], x[..., inside, inside])
@@ -310,8 +324,12 @@ def _validate(
     part: str,
     teacher: Network | None,
     perceptual: PerceptualError | None,
+    pair: bool = False,
 ) -> Any:
-    """Whole pictures: latents beside the teacher's and what its decoder makes of them, or own pictures."""
+    """Whole pictures: latents beside the teacher's and what its decoder makes of them, or own pictures.
+
+    Of a ``pair`` that learns together, also its own round trip.
+    """
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
@@ -329,6 +347,11 @@ def _validate(
             else:
                 out = model["decoder"](z).float().clamp(0, 1)
                 values = {"psnr_teacher_latents": psnr(out, x), "sharpness": crispness(out, x)}
+                if pair:
+                    own = model["encoder"](x)
+                    again = model["decoder"](own).float().clamp(0, 1)
+                    values |= {"psnr": psnr(again, x), "sharpness_pair": crispness(again, x)}
+                    values["latent_mse"] = float(((own - z) ** 2).mean())
                 if perceptual is not None:
                     unlike = perceptual(out, x, torch.ones_like(x[:, :1]))
                     values |= {f"whole_{name}": float(value) for name, value in unlike.items()}
@@ -359,6 +382,7 @@ def train_graft(
     latents: Path | None = None,
     features: Path | None = None,
     all_layers: bool = False,
+    latent_weight: float = 0.0,
 ) -> Path:
     """Train the new layers of one part of a hybrid; returns the weights file (``out/<name>.safetensors``).
 
@@ -385,6 +409,8 @@ def train_graft(
     latents, features : where the teacher's latents (a file) and the features (a folder, about a gigabyte
         for 100 megapixels and part) are kept, default in ``out``. Several trainings can share both.
     all_layers : train a decoder's shared layers too, from what they are in ``init``, on whole pictures.
+    latent_weight : with ``all_layers``, train the encoder in ``init`` beside the decoder, all layers of it
+        too; what its distance to the teacher's latents counts.
 
     Raises
     ------
@@ -392,8 +418,9 @@ def train_graft(
         If the teacher lacks a part that is needed, or has another number of latent channels.
     ConfigError
         If the part is no hybrid of the teacher's, crops are too small, an encoder is given what judges a
-        decoder's pictures or all layers to train, a decoder whose layers have all learned is to be trained in
-        some of them, or a decoder has no ``init`` or, for the perceptual error, neither one with its encoder
+        decoder's pictures or all layers to train, a part whose layers have all learned is to be trained in
+        some of them, an encoder is to learn without ``all_layers`` or beside what stays as it was
+        (``taught``), or a decoder has no ``init`` or, for the perceptual error, neither one with its encoder
         nor an ``eye`` with a hybrid's, or an ``eye`` without that error.
     ImageError
         If no picture is as large as a crop.
@@ -405,17 +432,33 @@ def train_graft(
             )
     if all_layers and part == "encoder":
         raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
+    if latent_weight and not all_layers:
+        raise ConfigError("--latent-weight is for --all-layers, with which the encoder can learn too")
+    if latent_weight and taught < 1:
+        raise ConfigError(
+            "--taught is for an encoder that stays as it is; with --latent-weight a decoder learns from the "
+            "latents of either in any case"
+        )
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     seam = find_seam(config, weights.config, part)
     settled = tuple(f"{part}.{i}." for i in range(seam.shared)) if all_layers else ()
     begun = load_weights(init) if init else None
-    fitted = all_layers or (begun is not None and is_fitted(begun))
+    fitted = {p for p in config.parts if begun and is_fitted(begun, p)}
     start = None  # what a decoder begins with, and its encoder
     if part == "decoder":
         start = _decoders_start(config, init, begun, weights, settled)
+    elif part == "encoder" and part in fitted:
+        raise ConfigError(
+            f"{init}: all layers of its encoder have learned, and those that it shared with "
+            f"{weights.config.name} would be reset"
+        )
     if all_layers:
-        seam = Seam(part, shared=0, stride=FACTOR, margin=0)
+        seam, fitted = Seam(part, shared=0, stride=FACTOR, margin=0), {part, *fitted}
+    if latent_weight:
+        deep = len(config.parts["encoder"]) - find_seam(config, weights.config, "encoder").shared
+        settled += tuple(f"encoder.{i}." for i in range(deep, len(config.parts["encoder"])))
+        fitted = {"encoder", *fitted}
     eyes = None  # whose encoder looks, and its seam
     if start is not None and (perceptual_weight or cycle_weight):
         eyes = _eyes(weights.config, start, eye)
@@ -440,6 +483,8 @@ def train_graft(
         mine.load_state_dict(theirs.state_dict())
     for layer in layers[seam.own]:
         layer.requires_grad_(True)
+    if latent_weight:
+        model["encoder"].requires_grad_(True)
 
     identity = f"{part} {seam.shared} {identify(weights, everything)}"
     lessons = None
@@ -455,7 +500,8 @@ def train_graft(
     perceptual = None
     if eyes is not None:
         looking, place_of_eye = eyes
-        encoder = cast(Network, model["encoder"]) if eye is None else teacher_part(looking, "encoder")
+        same = eye is None and not latent_weight  # which one that learns is not for long
+        encoder = cast(Network, model["encoder"]) if same else teacher_part(looking, "encoder")
         large = [picture for picture in pool.images if min(picture.shape[:2]) >= train.crop]
         if not large:
             raise no_crops(train.crop)
@@ -464,7 +510,7 @@ def train_graft(
         )
     recipe = GraftRecipe(
         pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight,
-        perceptual, critic_weight, tone_weight,
+        perceptual, critic_weight, tone_weight, latent_weight,
     )  # fmt: skip
     if part == "decoder" and critic_weight:
         model["critic"] = Critic(critic_limit)
@@ -472,7 +518,7 @@ def train_graft(
     if part == "encoder" and "decoder" in weights.config.parts:
         reader = teacher_part(weights, "decoder").to(train.device)
     wanted = [z[place[id(p)]] for p in validation.images]
-    evaluate = _validate(validation, wanted, part, reader, perceptual)
+    evaluate = _validate(validation, wanted, part, reader, perceptual, pair=latent_weight > 0)
     return train_student(
         config, weights, model, recipe, train, evaluate, resume, fitted, lambda name: name.startswith(settled)
     )
@@ -492,7 +538,7 @@ def _decoders_start(
             f"{init}: has no encoder of a {config.name}, after which its decoder is trained: give the "
             "result of --part encoder"
         )
-    fitted = is_fitted(begun)
+    fitted = is_fitted(begun, "decoder")
     if fitted and not settled:
         raise ConfigError(
             f"{init}: all layers of its decoder have learned, and without --all-layers those that it shared "
