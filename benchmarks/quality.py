@@ -63,7 +63,7 @@ def main() -> None:
     teacher = None if TEACHER in missing else zenith_ae.load(TEACHER)
     for name in options.models or sorted(available_weights()):
         model = zenith_ae.load(name)
-        if "deblur" in name:
+        if model.engine.weights.metadata.get("task") == "blur":
             for passes in PASSES:
                 title = f"{name}: CBSD68, blurred, and as it is{several(passes)}"
                 measure(title, model, CBSD68, degradations=("box", "none"), passes=passes)

@@ -197,6 +197,67 @@ def line_trainer(out: Path, **options: object) -> restore.Trainer:
     return restore.Trainer(torch.nn.Linear(3, 1), make_batch, loss, config, export)
 
 
+def test_who_asks_again_to_stop_still_gets_the_checkpoint(tmp_path, monkeypatch) -> None:
+    trainer = line_trainer(tmp_path)
+    save = trainer.save_checkpoint
+    monkeypatch.setattr(trainer, "save_checkpoint", lambda: (os.kill(os.getpid(), signal.SIGINT), save()))
+    trainer.run()
+    assert line_trainer(tmp_path).load_checkpoint()
+
+
+def test_what_begins_anew_has_a_new_log(tmp_path) -> None:
+    line_trainer(tmp_path).run()
+    assert line_trainer(tmp_path).step == 0
+    line_trainer(tmp_path).run()
+    assert len(log(tmp_path, "loss")) == 6
+    again = line_trainer(tmp_path)
+    again.load_checkpoint()
+    again.run()
+    assert len(log(tmp_path, "loss")) == 6
+
+
+def test_writing_and_evaluating_are_no_training_time(tmp_path, monkeypatch) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1
+        return now[0]
+
+    def slow(*_: object) -> dict[str, float]:
+        now[0] += 100
+        return {}
+
+    trainer = line_trainer(tmp_path, clock=clock, checkpoint_minutes=0, evaluate_minutes=0)
+    trainer.evaluate = slow
+    monkeypatch.setattr(trainer, "save_checkpoint", slow)
+    trainer.run()
+    assert now[0] > 600
+    assert trainer.seconds == 6
+
+
+def test_evaluating_changes_nothing_and_looks_at_the_averages(tmp_path) -> None:
+    plain, watched = line_trainer(tmp_path / "a"), line_trainer(tmp_path / "b", evaluate_minutes=0)
+    seen = []
+    watched.evaluate = lambda model: seen.append([p.clone() for p in model.parameters()]) or {}
+    plain.run()
+    watched.run()
+    for one, other in zip(plain.model.parameters(), watched.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for value, average in zip(seen[-1], watched.average, strict=True):
+        torch.testing.assert_close(value, average, rtol=0, atol=0)
+        assert not torch.equal(value, next(p for p in watched.model.parameters() if p.shape == value.shape))
+
+
+def test_a_gradient_that_is_not_finite_is_no_step(tmp_path) -> None:
+    trainer = line_trainer(tmp_path)
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    bad = np.full((4, 3), np.inf, np.float32), np.zeros((4, 1), np.float32)
+    trainer._loop(iter([bad] * 6), lambda: False)
+    assert trainer.step == 6
+    for value, now in zip(before, trainer.model.parameters(), strict=True):
+        torch.testing.assert_close(now, value, rtol=0, atol=0)
+
+
 def test_a_record_begins_a_line_of_its_own_after_one_that_was_cut_off(tmp_path) -> None:
     trainer = line_trainer(tmp_path)
     trainer.log_path.write_text('{"step": 1}\n{"step": 2, "lo')
@@ -254,6 +315,15 @@ def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_p
     torch.save(torch.zeros(3), tmp_path / "checkpoint.pt")
     with pytest.raises(ConfigError, match=r"is no checkpoint.*--fresh"):
         autoencode.train_autoencoder(bounded, [str(photos)], out)
+
+
+def test_a_checkpoint_of_other_groups_of_parameters_is_one_clear_line(tmp_path) -> None:
+    plain = line_trainer(tmp_path)
+    given = plain.make_batch, plain.loss, plain.config, plain.export
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    Trainer(model, *given).save_checkpoint()
+    with pytest.raises(ConfigError, match=r"another version, model or choice of parts.*--fresh"):
+        Trainer(model, *given, settled=lambda name: name == "0.bias").load_checkpoint()
 
 
 def test_a_checkpoint_of_another_goal_is_not_continued(tmp_path) -> None:
@@ -372,7 +442,7 @@ def test_named_denoisers_have_experts_of_their_own_and_what_is_trained_keeps_its
     first = restore.train_restoration(config, [str(photos)], steps(tmp_path / "a", 1))
     weights = load_weights(first)
     deep = zoo.with_expert(config, zoo.denoising_unet((16, 16, 16), (0, 1, 1)))
-    tensors = {name: np.zeros(shape, np.float32) for name, shape in deep.params().items()} | weights.tensors
+    tensors = {n: np.full(shape, 0.01, np.float32) for n, shape in deep.params().items()} | weights.tensors
     begun = str(tmp_path / "begun.safetensors")
     save_weights(begun, deep, tensors, weights.metadata)
     for only in ("white", "sorter", "denoiser", None):
@@ -383,6 +453,10 @@ def test_named_denoisers_have_experts_of_their_own_and_what_is_trained_keeps_its
     other = replace(config, parts={**config.parts, "denoiser": zoo.denoising_unet((16, 16, 16), (0, 0, 2))})
     path = restore.train_restoration(other, [str(photos)], steps(tmp_path / "o", 1), init=begun, only="white")
     assert load_weights(path).config.parts["white"] == other.parts["denoiser"]
+    *_, scale, shift = load_weights(path).part("sorter").values()  # of other networks: it has to learn anew
+    assert not scale.any() and not shift.any()
+    kept = load_weights(tmp_path / "white/thin.safetensors").part("sorter").values()
+    assert all((value == np.float16(0.01)).all() for value in kept)
     with pytest.raises(ConfigError, match="its networks are not those of thin"):
         restore.train_restoration(other, [str(photos)], steps(tmp_path / "s", 1), init=begun, only="sorter")
 

@@ -126,8 +126,6 @@ class ImagePool(Sequence[np.ndarray]):
     ----------
     sources
         Folders (searched recursively), uncompressed .tar packs or single files.
-    limit
-        Keep at most this many pictures (the first by source and name).
     drawn
         Add this many drawn pictures (`zenith_ae.training.drawings`), and `SMALL_ONES` as many small ones.
     smallest
@@ -137,8 +135,8 @@ class ImagePool(Sequence[np.ndarray]):
     ----------
     names : list of str
         Path of each picture inside its source.
-    skipped : list of str
-        Names of the files that looked like pictures but could not be decoded, or are too small.
+    skipped : dict of str
+        Names of the files that looked like pictures but could not be decoded, or are too small, and why.
 
     Raises
     ------
@@ -149,7 +147,6 @@ class ImagePool(Sequence[np.ndarray]):
     def __init__(
         self,
         sources: Sequence[str | Path] | str | Path,
-        limit: int | None = None,
         drawn: int = 0,
         smallest: int = 1,
     ) -> None:
@@ -158,19 +155,21 @@ class ImagePool(Sequence[np.ndarray]):
         entries = [entry for source in sources for entry in iter_encoded(source)]
         self.images: list[np.ndarray] = []
         self.names: list[str] = []
-        self.skipped: list[str] = []
+        self.skipped: dict[str, str] = {}
         # Pillow's decoders release the GIL, so threads are enough.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as executor:
-            for (name, _), image in zip(entries, executor.map(_try_decode, entries[:limit]), strict=False):
-                if image is None or min(image.shape[:2]) < smallest:
-                    self.skipped.append(name)
+            for (name, _), image in zip(entries, executor.map(_try_decode, entries), strict=True):
+                if isinstance(image, str):
+                    self.skipped[name] = image
+                elif min(image.shape[:2]) < smallest:
+                    self.skipped[name] = f"a side below {smallest} pixels"
                 else:
                     self.names.append(name)
                     self.images.append(image)
         if not self.images:
             listed = ", ".join(str(source) for source in sources)
             why = f"{len(self.skipped)} could not be decoded" if entries else "no file has the ending of one"
-            if smallest > 1:
+            if entries and smallest > 1:
                 why += f" or have a side below {smallest} pixels"
             raise ImageError(f"{listed}: no usable picture ({why})")
         self.images += [drawings.draw(i) for i in range(drawn)]
@@ -188,7 +187,7 @@ class ImagePool(Sequence[np.ndarray]):
         pool = object.__new__(ImagePool)
         pool.images = [self.images[i] for i in indices]
         pool.names = [self.names[i] for i in indices]
-        pool.skipped = []
+        pool.skipped = {}
         pool._drawn = sum(i >= len(self) - self._drawn for i in indices)
         pool._index()
         return pool
@@ -248,8 +247,9 @@ def load_pool(sources: Sequence[str], drawn: int = 0, smallest: int = 1) -> Imag
     pool = ImagePool([Path(source) for source in sources], drawn=drawn, smallest=smallest)
     if pool.skipped:
         count = len(pool) - pool._drawn + len(pool.skipped)
+        name, why = next(iter(pool.skipped.items()))
         print(f"{len(pool.skipped)} of {count} files are no usable pictures or too small and left out, "
-              f"such as {visible(pool.skipped[0])}", file=sys.stderr, flush=True)  # fmt: skip
+              f"such as {visible(name)}: {' '.join(why.split())}", file=sys.stderr, flush=True)  # fmt: skip
     return pool
 
 
@@ -257,11 +257,12 @@ def _fingerprint(picture: np.ndarray) -> tuple[tuple[int, ...], int]:
     return picture.shape, crc32(picture.tobytes())
 
 
-def _try_decode(entry: tuple[str, Read]) -> np.ndarray | None:
+def _try_decode(entry: tuple[str, Read]) -> np.ndarray | str:
+    """The picture, or why there is none."""
     try:
         return decode_rgb(entry[1]())
-    except (ImageError, MissingDependencyError, OSError):
-        return None
+    except (ImageError, MissingDependencyError, OSError) as error:
+        return str(error)
 
 
 def random_crops(

@@ -1,10 +1,11 @@
 """Degradations for training a denoiser, and the noise-level maps that it is told.
 
-Every function takes clean pictures, float32 (N, H, W, 3) sRGB in [0, 1], and a generator, and
+Every degradation takes clean pictures, float32 (N, H, W, 3) sRGB in [0, 1], and a generator, and
 returns ``(degraded, sigma)``: float32 (N, H, W, 3) and (N, H, W). ``sigma`` is a standard
 deviation in units of [0, 1]: exact for Gaussian noise, that on a blurred picture too, elsewhere
-the local root mean square of what was done to the picture (`local_rms`). Gaussian noise is not
-clipped, as is usual for CBSD68; degradations that imitate a file are.
+the local root mean square of what was done to the picture (`local_rms`), of `stored` that of what
+JPEG leaves of the noise, times `STORED_LEVEL`. Gaussian noise is not clipped, as is usual for
+CBSD68; degradations that imitate a file are.
 
 The camera model adds the *noise* of a sensor after the linear steps of its pipeline (white
 balance, mosaic, colour matrix, noise reduction), not the pipeline's blur: the clean picture
@@ -641,7 +642,8 @@ class Mixture:
             if kind in ("gaussian", "poisson_gaussian") and self.dotted and rng.random() < self.dotted:
                 part = slice(k, k + 1)
                 before, share = degraded[part], _log_uniform(rng, self.few)
-                degraded[part], more = salt_and_pepper(before, rng, share, rng.random() < 0.5)
+                singly = rng.random() < 0.5 and k not in grey  # a value here and there, not a pixel
+                degraded[part], more = salt_and_pepper(before, rng, share, singly)
                 sigma[part] = np.hypot(sigma[part], more)
         for k in map(int, grey):  # as in `stored`
             degraded[k] = degraded[k, ..., 1:2]

@@ -120,7 +120,10 @@ def _local_rms(error: Tensor) -> Tensor:
 
 def is_white(mixture: Mixture) -> bool:
     """Whether a mixture is of `KINDS` alone, with levels as here."""
-    return not mixture.weak and sum(getattr(mixture, kind) for kind in KINDS) == mixture.whole
+    return (
+        not (mixture.weak or mixture.dotted)
+        and sum(getattr(mixture, kind) for kind in KINDS) == mixture.whole
+    )
 
 
 def white_noise(

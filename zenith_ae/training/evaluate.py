@@ -158,6 +158,10 @@ def evaluate_model(
     denoise: Any = model if passes == 1 else partial(cast(Any, model), passes=passes)
     estimates = not hasattr(model, "config") or "estimator" in model.config.parts
 
+    if task == "pairs" and not estimates:
+        raise ConfigError(
+            "pairs are measured at the level that a model estimates, and this one has no estimator"
+        )
     entries = _entries(source, reference, task)[:limit]
     start = time.perf_counter()
     pictures: list[dict[str, Any]] = []

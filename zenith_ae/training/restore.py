@@ -436,11 +436,14 @@ def _start(config: ModelConfig, init: str | None, only: str | None) -> nn.Module
     model = build_modules(config)
     for whole in {"denoiser", "white"} & set(model):
         start_small(model[whole])
-    if "sorter" in model:  # until it has learned, nothing is for the expert
-        for p in list(model["sorter"].parameters())[-2:]:
-            nn.init.zeros_(p)
     if init:
         load_into(model, init)
+        theirs = load_weights(init).config.parts
+    if "sorter" in model and not (
+        init and all(theirs.get(p) == config.parts[p] for p in ("denoiser", "white", "sorter"))
+    ):  # until it has learned, of these networks, nothing is for the expert
+        for p in list(model["sorter"].parameters())[-2:]:
+            nn.init.zeros_(p)
     if only:
         if only not in model:
             raise ConfigError(f"{config.name} has no part {only}; it has {', '.join(model)}")

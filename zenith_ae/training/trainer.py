@@ -2,7 +2,8 @@
 
 A recipe gives the trainer a module, a function that makes a batch from a random generator, and
 one that turns a batch into a loss. Everything random comes from the batch generator, which is
-seeded by (seed, step), so a run that was stopped continues exactly as if it had not been.
+seeded by the seed, the weights it begins with, the process and the step, so a run that was
+stopped continues exactly as if it had not been.
 """
 
 from __future__ import annotations
@@ -236,7 +237,9 @@ def _digest(tensors: list[Tensor]) -> int:
 def _outline(state: Mapping[str, Any]) -> tuple[Any, ...]:
     """What two checkpoints must have in common, for one to take the place of the other."""
     shapes = [value.shape for value in state.get("average", ())]
-    return set(state.get("model", ())), shapes, len(state.get("optimizers", ()))
+    optimizers = state.get("optimizers", ())
+    groups = [[len(group["params"]) for group in one["param_groups"]] for one in optimizers]
+    return set(state.get("model", ())), shapes, groups
 
 
 @contextmanager
@@ -359,7 +362,8 @@ class Trainer:
             raise CheckpointError(f"{self.checkpoint_path}: damaged; {hint}") from None
         if not isinstance(state, dict):
             raise CheckpointError(f"{self.checkpoint_path}: is no checkpoint; {hint}")
-        wanted = {"model": self.model.state_dict(), "average": self.average, "optimizers": self.optimizers}
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        wanted = {"model": self.model.state_dict(), "average": self.average, "optimizers": optimizers}
         if _outline(state) != _outline(wanted):
             what = "of another version, model or choice of parts"
             raise CheckpointError(f"{self.checkpoint_path}: {what}; {hint}")
@@ -432,7 +436,7 @@ class Trainer:
         """
         if not self.rank:
             try:
-                self.log_path.open("ab").close()
+                self.log_path.open("ab" if self.step else "wb").close()  # what begins anew has a new log
             except OSError as error:
                 raise OutputError(f"{self.log_path}: cannot write: {reason(error)}") from None
         stop = False
@@ -446,17 +450,19 @@ class Trainer:
         workers = self._workers()
         batches = Prefetcher(self.make_batch, seed, self.step, workers=max(1, workers), processes=workers > 0)
         try:
-            self._loop(batches, lambda: stop)
-        finally:
-            batches.close()
+            try:
+                self._loop(batches, lambda: stop)
+            finally:
+                batches.close()
+            self.save_checkpoint()
+            finished = self.progress >= 1
+            if finished:
+                self._evaluate()
+            if self.processes > 1:
+                leave_processes()
+        finally:  # who asks twice to stop still has the checkpoint
             for s, handler in handlers.items():
                 signal.signal(s, handler)
-        self.save_checkpoint()
-        finished = self.progress >= 1
-        if finished:
-            self._evaluate()
-        if self.processes > 1:
-            leave_processes()
         if not finished:
             raise KeyboardInterrupt
 
@@ -528,4 +534,4 @@ class Trainer:
             if self.seconds - last_evaluation > 60 * config.evaluate_minutes:
                 self._evaluate()
                 last_evaluation = self.seconds
-                mark = config.clock()  # evaluation is not training time
+            mark = config.clock()  # neither is training time
