@@ -166,8 +166,8 @@ def is_tensor(value: Any) -> bool:
 
 def is_compiling() -> bool:
     """Whether torch.compile looks at who calls this. What numpy computes is not for it: see `uncompiled`."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_compiling()
+    compiler: Any = getattr(sys.modules.get("torch"), "compiler", None)  # others may be importing torch
+    return hasattr(compiler, "is_compiling") and compiler.is_compiling()
 
 
 def uncompiled(call: Callable[..., Any]) -> Callable[..., Any]:
