@@ -230,7 +230,6 @@ class Autoencoder(_Pipeline):
         return tensor_like(z, image) if is_tensor(image) else z
 
     def _latents(self, batch: Batch, tile: Tile) -> NDArray[np.float32]:
-        self._need("encoder")
         height, width = (-(-n // self.config.factor) for n in batch.pixels.shape[1:3])
         rgb = self._continued(to_rgb(batch.pixels, batch.layout), "encoder")
         z = self.engine.run("encoder", rgb, tile=tile)[:, :height, :width]
@@ -355,6 +354,7 @@ class Autoencoder(_Pipeline):
         if getattr(image, "more", ()):
             return image.map(lambda frame: self.roundtrip(frame, tile))
         batch = as_batch(image)
+        self._need("encoder")
         z = self._latents(batch, tile)
         return batch.restore(self.decode_like(z, batch.pixels, batch.layout, tile))
 

@@ -431,16 +431,16 @@ def _beside_expert(
     return with_expert(config, begun.config.parts.get("white", ()) if alike else ())
 
 
-def _start(config: ModelConfig, init: str | None, only: str | None) -> nn.ModuleDict:
-    """What is trained, from the weights in ``init``, with gradients for what is to change."""
+def _start(config: ModelConfig, begun: Weights | None, init: str | None, only: str | None) -> nn.ModuleDict:
+    """What is trained, from the weights in ``init`` (``begun``), with gradients for what is to change."""
     model = build_modules(config)
     for whole in {"denoiser", "white"} & set(model):
         start_small(model[whole])
     if init:
         load_into(model, init)
-        theirs = load_weights(init).config.parts
-    if "sorter" in model and not (
-        init and all(theirs.get(p) == config.parts[p] for p in ("denoiser", "white", "sorter"))
+    theirs = begun.config.parts if begun else {}
+    if "sorter" in model and any(
+        theirs.get(part) != config.parts[part] for part in ("denoiser", *EXPERT)
     ):  # until it has learned, of these networks, nothing is for the expert
         for p in list(model["sorter"].parameters())[-2:]:
             nn.init.zeros_(p)
@@ -524,7 +524,7 @@ def train_restoration(
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     torch.manual_seed(train.seed)
     pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
-    model = _start(config, init, only)
+    model = _start(config, begun, init, only)
     if mixture is None:
         beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
         named = "other" if beside else only
