@@ -358,7 +358,8 @@ def distill(
               help="Weight of the same in its latents: 0.15 to 0.2 beside a critic keeps what it draws "
               "true.")  # fmt: skip
 @click.option("--eye", metavar="NAME|FILE",
-              help="Hybrid of the same teacher whose encoder looks for these [default: --init].")  # fmt: skip
+              help="Hybrid of the same teacher, or the teacher, whose encoder looks for these "
+              "[default: --init].")  # fmt: skip
 @_critic_weight
 @click.option("--critic-limit", type=Number(0, min_open=True), default=1.5, show_default=True,
               help="Limit of the critic's pull on a picture, relative to that of its mean absolute error: "

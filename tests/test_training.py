@@ -41,6 +41,7 @@ from zenith_ae.models.spec import (  # noqa: E402
     ModelConfig,
     PixelShuffle,
     PixelUnshuffle,
+    ResBlock,
     ZenithBlock,
     mac_count,
 )
@@ -61,7 +62,14 @@ from zenith_ae.training.data import ImagePool  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
 from zenith_ae.training.muon import SCALE, Muon, orthogonalize  # noqa: E402
-from zenith_ae.training.seam import PerceptualError, Seam, find_seam, lattice_error, tone_error  # noqa: E402
+from zenith_ae.training.seam import (  # noqa: E402
+    PerceptualError,
+    Seam,
+    find_seam,
+    lattice_error,
+    seam_to_look,
+    tone_error,
+)
 from zenith_ae.training.trainer import TrainConfig, Trainer, _optimizers, psnr  # noqa: E402
 from zenith_ae.weights import load_weights, save_weights  # noqa: E402
 
@@ -1261,6 +1269,7 @@ def test_another_hybrids_encoder_looks(photos, grown_teacher, hybrid, fresh, tmp
     own = first("own", init=str(fresh))
     assert first("same", init=str(fresh), eye=str(fresh)) == pytest.approx(own, rel=1e-3)
     assert first("other", init=str(fresh), eye=str(eye)) != pytest.approx(own, rel=0.02)
+    assert first("teacher", init=str(fresh), eye=str(grown_teacher)) != pytest.approx(own, rel=0.02)
 
 
 def test_perceptual_error_is_of_the_features_that_see_what_counts(photos, grown_teacher, hybrid) -> None:
@@ -1605,6 +1614,17 @@ def test_the_hybrids_share_a_taesds_layers_at_low_resolution(name, stride, share
     seams = [find_seam(config, teacher, part) for part in ("encoder", "decoder")]
     assert [seam.shared for seam in seams] == shared
     assert {seam.stride for seam in seams} == {stride}
+
+
+def test_a_whole_encoder_is_looked_at_where_a_hybrids_is(grown_teacher) -> None:
+    teacher = zoo.build("taef2")
+    own = find_seam(zoo.build("zenith-taef2-lite"), teacher, "encoder")
+    assert seam_to_look(teacher) == replace(own, margin=7)  # its layers there are deeper
+    assert seam_to_look(load_weights(grown_teacher).config) == Seam("encoder", 4, 4, 0)
+    deep = replace(teacher, parts={"encoder": (ResBlock(3, pool=True), *teacher.parts["encoder"])})
+    for blind in (deep, replace(teacher, parts={"encoder": (Conv(3, 32),)})):
+        with pytest.raises(ConfigError, match="no features at 1/4"):
+            seam_to_look(blind)
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])

@@ -54,7 +54,16 @@ from .distill import (
     train_student,
 )
 from .restore import build_modules, load_into
-from .seam import LATTICE_WEIGHT, PerceptualError, Seam, find_seam, lattice_error, spread_of, tone_error
+from .seam import (
+    LATTICE_WEIGHT,
+    PerceptualError,
+    Seam,
+    find_seam,
+    lattice_error,
+    seam_to_look,
+    spread_of,
+    tone_error,
+)
 from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tensor
 
 __all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
@@ -399,7 +408,8 @@ def train_graft(
     imitation : share of the teacher's answer, beside the picture's own, in what a decoder learns.
     detail_weight : weight of the error in the amount of fine detail.
     perceptual_weight, cycle_weight : of a decoder's `PerceptualError`, in features and in latents.
-    eye : weights file of a hybrid of the same teacher, whose encoder looks for that error; default ``init``.
+    eye : weights file of a hybrid of the same teacher, or the teacher's, whose encoder looks for that error;
+        default ``init``.
     critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; 0.001 to 0.003 makes
         it nearly as sharp as the teacher, in a last phase.
     critic_limit : of the critic's pull on a picture, relative to that of the mean absolute error.
@@ -421,7 +431,7 @@ def train_graft(
         decoder's pictures or all layers to train, a part whose layers have all learned is to be trained in
         some of them, an encoder is to learn without ``all_layers`` or beside what stays as it was
         (``taught``), or a decoder has no ``init`` or, for the perceptual error, neither one with its encoder
-        nor an ``eye`` with a hybrid's, or an ``eye`` without that error.
+        nor an ``eye`` with one, or an ``eye`` without that error.
     ImageError
         If no picture is as large as a crop.
     """
@@ -560,10 +570,12 @@ def _eyes(teacher: ModelConfig, start: Weights, eye: str | None) -> tuple[Weight
         return start, find_seam(start.config, teacher, "encoder")
     looking = load_weights(eye)
     try:
+        if looking.config.parts["encoder"] == teacher.parts["encoder"]:
+            return looking, seam_to_look(teacher)
         return looking, find_seam(looking.config, teacher, "encoder")
     except (ConfigError, KeyError):
         raise ConfigError(
-            f"{eye}: has no encoder of a hybrid of {teacher.name}, with which to look (--eye)"
+            f"{eye}: has no encoder of a hybrid of {teacher.name} or its own, with which to look (--eye)"
         ) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import takewhile
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..models.modules import Network
-from ..models.spec import ModelConfig, is_global, out_scale, required_input
+from ..models.spec import Layers, ModelConfig, is_global, out_scale, required_input
 from .distill import FACTOR
 from .trainer import mean_where, to_tensor
 
@@ -23,11 +24,13 @@ __all__ = [
     "Seam",
     "find_seam",
     "lattice_error",
+    "seam_to_look",
     "spread_of",
     "tone_error",
 ]
 
 LATTICE_WEIGHT = 1.0  # of `lattice_error` in a decoder's loss
+LOOK = 4  # pixels along a side for one feature of a whole encoder (`seam_to_look`)
 SIDE = 256  # pixels of the pieces in which the spread of features is measured
 
 
@@ -88,6 +91,30 @@ def find_seam(config: ModelConfig, teacher: ModelConfig, part: str) -> Seam:
         raise ConfigError(
             f"the {part} of {config.name} is no hybrid of {teacher.name}'s: use `train distill`"
         )
+    return _behind(own, part, shared)
+
+
+def seam_to_look(config: ModelConfig) -> Seam:
+    """Where the features of a whole encoder are looked at: at 1/4 resolution, before its layers there.
+
+    A hybrid's are looked at where its own layers end (`find_seam`), as far in or farther.
+
+    Raises
+    ------
+    ConfigError
+        If that is not in front of all its layers that see the whole picture.
+    """
+    layers = config.parts["encoder"]
+    for end in range(1, len(layers)):
+        if out_scale(layers[:end]) <= Fraction(1, LOOK):
+            if any(map(is_global, layers[:end])):
+                break
+            return _behind(layers[:end], "encoder", len(layers) - end)
+    raise ConfigError(f"the encoder of {config.name} has no features at 1/{LOOK} resolution")
+
+
+def _behind(own: Layers, part: str, shared: int) -> Seam:
+    """The seam between a part's ``own`` layers and the ``shared`` ones."""
     scale = out_scale(own)
     if part == "encoder":
         stride = int(1 / scale)
