@@ -63,6 +63,7 @@ from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
 from zenith_ae.training.muon import SCALE, Muon, orthogonalize  # noqa: E402
 from zenith_ae.training.seam import (  # noqa: E402
+    LATTICE_WEIGHT,
     PerceptualError,
     Seam,
     find_seam,
@@ -566,7 +567,7 @@ def test_levels_are_told_or_estimated(photos, tmp_path) -> None:
     pictures, sigma = np.zeros((4, 8, 8, 3), np.float32), np.full((4, 8, 8), 0.5, np.float32)
     own = np.array([False, True, True, True])
     factor, quantile = np.float32([0.5, 1, 0.5, 2]), np.full(4, 0.5, np.float32)
-    batch = pictures, pictures, sigma, own, factor, own, quantile, pictures
+    batch = restore.Lessons(pictures, pictures, sigma, own, factor, own, quantile, pictures)
     unit = 25 / 255
     recipe.loss(model, batch, 0.1)
     recipe.loss(model, batch, 0.9)
@@ -592,7 +593,7 @@ def test_outcomes_are_the_decibels_that_the_expert_gains(tmp_path, monkeypatch) 
     class Brighter:  # each crop is 0.2 too bright all over
         config = steps(tmp_path, 1, batch=5, crop=8)
 
-        def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        def lessons(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
             target = np.full((5, 8, 8, 3), rng.uniform(0.3, 0.6), np.float32)
             level = np.broadcast_to(levels[:, None, None], (5, 8, 8))
             return target + np.float32(0.2), target, level, np.array([True, False, True, False, False])
@@ -725,9 +726,9 @@ def test_a_halftone_is_drawn_though_no_colours_of_it_are_plain(photos, tmp_path)
         recipe = restore.RestoreRecipe(
             mixture, own, steps(tmp_path, 1, batch=60), elder=torch.nn.Identity(), anew="drawn", untouched=0
         )
-        _, _, sigma, _, _, anew, *_ = recipe.make_batch(np.random.default_rng(0))
-        assert (anew == taught).all()
-        still = (sigma == 0).all(axis=(1, 2)).mean()
+        batch = recipe.lessons(np.random.default_rng(0))
+        assert (batch.anew == taught).all()
+        still = (batch.sigma == 0).all(axis=(1, 2)).mean()
         assert 0.2 < still < 0.8 if taught else still == 0
 
 
@@ -738,8 +739,7 @@ def test_grain_is_learned_anew_beside_an_elder(photos, tmp_path) -> None:
         recipe = restore.RestoreRecipe(
             mixture, pool, steps(tmp_path, 1, batch=8), elder=torch.nn.Identity(), anew="drawn", untouched=0
         )
-        _, _, _, _, _, anew, *_ = recipe.make_batch(np.random.default_rng(0))
-        assert (anew == taught).all()
+        assert (recipe.lessons(np.random.default_rng(0)).anew == taught).all()
 
 
 def test_a_quantile_above_the_median_makes_estimates_of_camera_noise_higher(
@@ -767,7 +767,7 @@ def test_with_an_elder_some_photographs_stay_as_they_are_and_it_knows_their_leve
         recipe = restore.RestoreRecipe(
             Mixture(**silent | {"camera": 1.0}), pool, config, elder=elder, quantile=0.7, framed=0
         )
-        degraded, target, sigma, _, _, anew, quantile, *_ = recipe.make_batch(np.random.default_rng(0))
+        degraded, target, sigma, _, _, anew, quantile, _ = recipe.lessons(np.random.default_rng(0))
         untouched = (degraded == target).all(axis=(1, 2, 3))
         assert untouched.mean() == pytest.approx(share, abs=0.05)
         assert not anew[untouched].any() and anew[~untouched].all()
@@ -803,7 +803,7 @@ def test_most_batches_beside_a_cleaner_are_of_cleaned_photographs_and_few_others
     )  # fmt: skip
     shares: dict[bool, list[float]] = {False: [], True: []}
     for seed in range(60):
-        degraded, target, sigma, estimated, *_ = recipe.make_batch(np.random.default_rng(seed))
+        degraded, target, sigma, estimated, *_ = recipe.lessons(np.random.default_rng(seed))
         still = (degraded == target).all(axis=(1, 2, 3))
         assert not sigma[still].any()
         from_cleaned = target.mean() > 0.5
@@ -832,7 +832,7 @@ def test_plain_parts_hide_noise_but_not_its_level(photos, tmp_path) -> None:
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
     mixture = Mixture(**silent | {"gaussian": 1.0}, sigma=(0.1, 0.1), varying=0)
     recipe = restore.RestoreRecipe(mixture, pool, config, framed=0.5)
-    degraded, target, sigma, *_, whole = recipe.make_batch(np.random.default_rng(0))
+    degraded, target, sigma, *_, whole = recipe.lessons(np.random.default_rng(0))
     plain = (degraded != whole).any(axis=3)
     assert plain.any(axis=(1, 2)).mean() == pytest.approx(0.5, abs=0.1)
     assert np.array_equal(degraded[plain], target[plain])
@@ -846,7 +846,7 @@ def test_levels_are_told_too_low_for_cameras_alone_and_too_high_for_any(photos, 
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
     for kind, low, high in (("camera", 0.75, 0.01), ("gaussian", 0.0, 0.04)):
         recipe = restore.RestoreRecipe(Mixture(**silent | {kind: 1.0}), pool, config)
-        factor = recipe.make_batch(np.random.default_rng(0))[4]
+        factor = recipe.lessons(np.random.default_rng(0)).factor
         assert (factor < 1).mean() == pytest.approx(low, abs=0.08)
         assert (factor > 1).mean() == pytest.approx(high, abs=0.03)
         assert factor.min() >= 0.5 and factor.max() <= 2.5
@@ -948,7 +948,7 @@ def test_steps_or_minutes_but_not_both(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"optimizer": "sgd"}, {"precision": "fp16"}, {"ema": 1.5}, {"steps": 0}, {"crop": 12}],
+    [{"precision": "fp16"}, {"ema": 1.5}, {"steps": 0}, {"crop": 12}],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(tmp_path, options) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -1019,6 +1019,72 @@ def seeing_teacher(tmp_path) -> Path:
     path = tmp_path / "seeing.safetensors"
     restore.save_model(path, config, restore.build_modules(config).state_dict(), {})
     return path
+
+
+@pytest.mark.parametrize("taught", [0.5, 0.25])
+def test_a_students_loss_is_the_weighted_sum_of_what_it_logs(taught, photos, teacher, tmp_path) -> None:
+    pool, config, weights = ImagePool([photos]), steps(tmp_path, 1, batch=4), load_weights(teacher)
+    latents = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
+    torch.manual_seed(1)
+    student = restore.build_modules(weights.config)
+    recipe = distill.DistillRecipe(
+        pool, latents, config, distill.teacher_part(weights, "decoder"), latent_weight=0.7,
+        teacher_weight=1.3, detail_weight=0.4, imitation_weight=0.6, taught=taught,
+    )  # fmt: skip
+    batch = recipe.make_batch(np.random.default_rng(0))
+    shares = {"pair": 2 * (1 - taught), "decoder": 2 * taught, "imitation": 0.6, "detail": 0.4,
+              "teacher": 1.3, "latent": 0.7}  # fmt: skip
+    for part, logged in (
+        (None, list(shares)),
+        ("encoder", ["pair", "teacher", "latent"]),
+        ("decoder", ["pair", "decoder", "imitation", "detail"]),
+    ):
+        for name, network in student.items():
+            network.requires_grad_(part in (None, name))
+        loss, logs = recipe.loss(student, batch, 0.5)
+        assert list(logs) == logged and min(logs.values()) > 0
+        assert float(loss.detach()) == pytest.approx(
+            sum(shares[name] * logs[name] for name in logs), rel=1e-5
+        )
+    x, z, noise, _ = (torch.from_numpy(a).permute(0, 3, 1, 2) for a in batch)
+    x, count = x / 255, round(4 * taught)
+    with torch.no_grad():
+        own = student["encoder"](x)
+        out = student["decoder"](torch.cat([(z + noise)[:count], own[count:]]))
+        answer = recipe.teacher((z + noise)[:count])
+    assert logs == pytest.approx(
+        {
+            "pair": float((out - x)[count:].abs().mean()),
+            "decoder": float((out - x)[:count].abs().mean()),
+            "imitation": float((out[:count] - answer).abs().mean()),
+            "detail": float(distill.lost_detail(out, x)),
+        },
+        rel=1e-4,
+    )
+
+
+@pytest.mark.parametrize("kind", ["l1", "psnr"])
+def test_an_autoencoders_loss_is_the_weighted_sum_of_what_it_logs(kind, photos, tmp_path) -> None:
+    torch.manual_seed(0)
+    pair = {"encoder": (PixelUnshuffle(8), Linear(192, 4), Clamp(3.0)),
+            "decoder": (Linear(4, 192), PixelShuffle(8))}  # fmt: skip
+    model = restore.build_modules(ModelConfig("own", "autoencoder", pair, 4))
+    recipe = autoencode.AutoencodeRecipe(
+        ImagePool([photos]), steps(tmp_path, 1, batch=4), 4, 3.0, kind, detail_weight=0.4, moment_weight=0.2
+    )
+    batch = recipe.make_batch(np.random.default_rng(0))
+    loss, logs = recipe.loss(model, batch, 0.5)
+    assert list(logs) == ["l1", "detail", "lattice", "moments"] and min(logs.values()) > 0
+    x, noise = (torch.from_numpy(a).permute(0, 3, 1, 2) for a in batch)
+    with torch.no_grad():
+        z = model["encoder"](x / 255)
+        error = model["decoder"](z + (noise - 0.5) * 6 / 255) - x / 255
+    assert logs["l1"] == pytest.approx(float(error.abs().mean()), rel=1e-4)
+    moments = z.mean(dim=(0, 2, 3)) ** 2 + (z.var(dim=(0, 2, 3)) - 1) ** 2
+    assert logs["moments"] == pytest.approx(float(moments.mean()), rel=1e-4)
+    main = logs["l1"] if kind == "l1" else float(restore.log_error(error))
+    others = 0.4 * logs["detail"] + LATTICE_WEIGHT * logs["lattice"] + 0.2 * logs["moments"]
+    assert float(loss.detach()) == pytest.approx(main + others, rel=1e-4)
 
 
 def test_latents_are_learned_where_a_crop_shows_what_they_depend_on(photos, seeing_teacher, tmp_path) -> None:
@@ -1708,11 +1774,11 @@ def test_muon_does_what_that_of_torch_does_and_takes_kernels_as_matrices(layout)
     kernels = [torch.nn.Conv2d(5, 7, 3).weight for _ in range(2)]
     kernels = [torch.nn.Parameter(k.detach().to(memory_format=layout)) for k in kernels]
     linear, unused = torch.nn.Parameter(torch.randn(9, 4)), torch.nn.Parameter(torch.randn(9, 4))
-    mine = Muon([*kernels, linear, unused], weight_decay=0.1, dtype=torch.bfloat16)
+    mine = Muon([*kernels, linear, unused], dtype=torch.bfloat16)
     exact = [torch.nn.Parameter(p.detach().clone()) for p in (*kernels, linear)]
-    float32 = Muon(exact, weight_decay=0.1)
+    float32 = Muon(exact)
     matrices = [torch.nn.Parameter(p.detach().flatten(1).clone()) for p in (*kernels, linear)]
-    plain = torch.optim.Muon(matrices, lr=0.01 * SCALE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    plain = torch.optim.Muon(matrices, lr=0.01 * SCALE, weight_decay=0, adjust_lr_fn="match_rms_adamw")
     before = [m.detach().clone() for m in matrices]
     for optimizer in (mine, float32):
         optimizer.param_groups[0]["lr"] = 0.01 * SCALE
@@ -2067,18 +2133,18 @@ def test_the_first_of_several_processes_prepares_what_the_others_find(tmp_path) 
 def test_gates_are_no_matrices() -> None:
     layers = (ZenithBlock(16, 16, 8, separable=True), ZenithBlock(16, 16, 8))
     parameters = dict(build_module(layers, 16).named_parameters())
-    muon, adamw = _optimizers(parameters, TrainConfig(Path("x"), steps=1), lambda name: False)
+    muon, adam = _optimizers(parameters, TrainConfig(Path("x"), steps=1), lambda name: False)
     names = {id(p): name for name, p in parameters.items()}
     chosen = {names[id(p)] for group in muon.param_groups for p in group["params"]}
     assert chosen == {f"{i}.{part}.weight" for i in (0, 1) for part in ("compress", "expand")}
-    rest = {names[id(p)] for group in adamw.param_groups for p in group["params"]}
+    rest = {names[id(p)] for group in adam.param_groups for p in group["params"]}
     assert chosen | rest == set(parameters) and not chosen & rest
 
 
 def test_settled_parameters_are_moved_with_care() -> None:
     parameters = dict(build_module((Linear(16, 16), ZenithBlock(16, 16)), 16).named_parameters())
-    muon, adamw = _optimizers(parameters, TrainConfig(Path("x"), steps=1), lambda name: name.startswith("0."))
-    rest, settled = adamw.param_groups
+    muon, adam = _optimizers(parameters, TrainConfig(Path("x"), steps=1), lambda name: name.startswith("0."))
+    rest, settled = adam.param_groups
     assert settled["scale"] == trainer.SETTLED_SCALE < 1 and "scale" not in rest
     assert {id(p) for p in settled["params"]} == {id(parameters[n]) for n in ("0.weight", "0.bias")}
     assert {p.ndim for p in muon.param_groups[0]["params"]} == {2}

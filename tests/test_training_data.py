@@ -276,7 +276,7 @@ def test_prefetcher_is_deterministic_for_any_workers_and_resumes_exactly(folder:
         assert straight.step == 12
     np.testing.assert_array_equal(expected[3], make(np.random.default_rng((5, 3))))
     assert not np.array_equal(expected[0], expected[1])
-    with Prefetcher(make, seed=5, workers=3, ahead=7) as wide:
+    with Prefetcher(make, seed=5, workers=3) as wide:
         for batch in expected:
             np.testing.assert_array_equal(next(wide), batch)
     with Prefetcher(make, seed=5, workers=2, processes=True) as forked:
@@ -298,7 +298,7 @@ def test_prefetcher_works_ahead_but_not_without_bound() -> None:
             third.set()
         return len(made)
 
-    with Prefetcher(make, seed=0, ahead=2) as batches:
+    with Prefetcher(make, seed=0) as batches:
         next(batches)
         assert third.wait(30), "the batches after the first are made without being asked for"
     assert len(made) == 3
@@ -809,6 +809,17 @@ def test_noise_in_a_jpeg_is_that_of_the_file_and_less_in_colour(tmp_path: Path) 
         )["mean"]
         noisy, stored = (result[f"sigma 10 in a {kind}"]["psnr"] for kind in ("file", "JPEG"))
         assert gain[0] < stored - noisy < gain[1] and stored != noisy
+
+
+def test_what_a_level_comes_to_does_not_depend_on_the_others_that_are_asked_for(tmp_path: Path) -> None:
+    save(textured(64, 64), tmp_path / "a.png")
+    alone, last = (
+        evaluate_model(
+            lambda image, sigma: image, tmp_path, sigmas=sigmas, degradations=["gaussian", "file", "jpeg"]
+        )["mean"]
+        for sigmas in ([10], [30, 20, 10])
+    )
+    assert len(alone) == 6 and alone == {case: last[case] for case in alone}
 
 
 def test_other_harm_is_what_its_name_says_and_measured_at_the_estimated_level(tmp_path: Path) -> None:

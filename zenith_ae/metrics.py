@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["channel_errors", "colour_cast", "grid_steps", "lattice_energy", "psnr", "sharpness", "ssim"]
+__all__ = ["channel_errors", "grid_steps", "lattice_energy", "psnr", "sharpness", "ssim"]
 
 WINDOW = 11
 SIGMA = 1.5
@@ -121,11 +121,6 @@ def _top_octave(a: NDArray) -> float:
     power = np.abs(np.fft.fft2((grey - grey.mean()) * window)) ** 2
     frequency = np.hypot(np.fft.fftfreq(grey.shape[0])[:, None], np.fft.fftfreq(grey.shape[1]))
     return float(power[frequency >= 0.25].sum())
-
-
-def colour_cast(a: NDArray, original: NDArray) -> float:
-    """The largest mean error of a channel, in the units of the pictures (H, W) or (H, W, C)."""
-    return float(np.abs(channel_errors(a, original)).max())
 
 
 def channel_errors(a: NDArray, original: NDArray) -> NDArray[np.float64]:

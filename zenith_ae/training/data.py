@@ -361,8 +361,8 @@ class Prefetcher(Generic[T]):
     seed, start_step
         The seed of the run (a number or several) and the index of the first batch (where a resumed
         run continues).
-    workers, ahead
-        Number of workers and of batches prepared beforehand (default: workers + 1).
+    workers
+        Their number; as many batches and two more are prepared beforehand.
     processes
         The workers are processes, forked from this one, so that they share the pictures' memory: a
         GPU is faster than one Python interpreter makes batches. Elsewhere threads.
@@ -383,7 +383,6 @@ class Prefetcher(Generic[T]):
         seed: int | tuple[int, ...],
         start_step: int = 0,
         workers: int = 1,
-        ahead: int | None = None,
         processes: bool = False,
     ) -> None:
         self._maker = _BatchMaker(make_batch, (seed,) if isinstance(seed, int) else seed)
@@ -399,7 +398,6 @@ class Prefetcher(Generic[T]):
         else:
             self._use_threads()
         self._pending: deque[Future[T]] = deque()
-        self._ahead = max(1, workers + 1 if ahead is None else ahead)
         self.step = start_step
 
     def _use_threads(self) -> None:
@@ -419,7 +417,7 @@ class Prefetcher(Generic[T]):
             return self._next()
 
     def _next(self) -> T:
-        while len(self._pending) <= self._ahead:
+        while len(self._pending) < self._workers + 2:
             self._pending.append(self._executor.submit(self._make, self.step + len(self._pending)))
         batch = self._pending[0].result()
         self._pending.popleft()

@@ -197,7 +197,7 @@ def white_noise(
 
 
 class Batch(NamedTuple):
-    """What a denoiser learns from: the fields of `RestoreRecipe.make_batch` that an expert's loss needs."""
+    """What a denoiser learns from: the fields of `Lessons` that an expert's loss needs."""
 
     degraded: Tensor
     target: Tensor

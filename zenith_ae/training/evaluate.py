@@ -32,6 +32,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -312,7 +313,7 @@ def _scores(original: Floats, result: Floats, noisy: Floats | None) -> dict[str,
 
 
 def _bias(scores: dict[str, float]) -> float:
-    """The largest mean error of a channel, with its sign; of a single picture its `colour_cast`."""
+    """The largest mean error of a channel, with its sign; of a single picture its colour cast."""
     return max((scores[colour] for colour in COLOURS), key=abs)
 
 
@@ -334,7 +335,8 @@ def _denoise(
                     noisy, case = as_file(noisy), f"{case} in a file"
                 elif kind == "jpeg":
                     colour = np.broadcast_to(np.atleast_3d(as_file(noisy)), (*noisy.shape[:2], 3))
-                    stored = jpeg(colour[None], rng, JPEG_QUALITY)[0][0]
+                    grid = deepcopy(rng)  # its blocks lie where they do for every other level
+                    stored = jpeg(colour[None], grid, JPEG_QUALITY)[0][0]
                     noisy, case = stored if clean.ndim == 3 else stored @ LUMA, f"{case} in a JPEG"
                 yield case, noisy, model(noisy, float(sigma))
                 if can_estimate:

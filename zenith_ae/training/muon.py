@@ -21,7 +21,7 @@ class Muon(torch.optim.Optimizer):
 
     A step goes along the semi-orthogonal matrix nearest to the gradient's running mean, so that all of
     its directions are learned at the same pace. Kernels of convolutions are taken as matrices of
-    channels out by all that is summed. Steps are `SCALE` times AdamW's (Liu et al. 2025,
+    channels out by all that is summed. Steps are `SCALE` times Adam's (Liu et al. 2025,
     arXiv:2502.16982, match them), so that one learning rate serves both; the scale was found by short
     trainings of the denoiser from scratch.
 
@@ -32,15 +32,12 @@ class Muon(torch.optim.Optimizer):
     Parameters
     ----------
     parameters : of two or more dimensions, float32, in any memory layout.
-    weight_decay : share of the learning rate by which parameters shrink in a step.
     dtype : what the polynomial is computed in, ``torch.float32`` or ``torch.bfloat16``.
     """
 
-    def __init__(
-        self, parameters: list[nn.Parameter], weight_decay: float = 0.0, dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
-        super().__init__(parameters, {"lr": 1e-3, "scale": SCALE, "weight_decay": weight_decay})
+        super().__init__(parameters, {"lr": 1e-3, "scale": SCALE})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -58,9 +55,8 @@ class Muon(torch.optim.Optimizer):
                 alike[update.shape].append((p, update))
             for shape, moves in alike.items():
                 updates = orthogonalize(torch.stack([update for _, update in moves]), self.dtype)
-                size = -0.2 * math.sqrt(max(shape)) * group["lr"]  # of a root mean square like AdamW's
+                size = -0.2 * math.sqrt(max(shape)) * group["lr"]  # of a root mean square like Adam's
                 for (p, _), update in zip(moves, updates, strict=True):
-                    p.mul_(1 - group["lr"] * group["weight_decay"])
                     p.add_(update.view(p.shape), alpha=size)
 
 

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from hashlib import sha256
 from math import ceil, lcm
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -158,6 +158,19 @@ def save_model(path: Path, config: ModelConfig, state: dict[str, Tensor], metada
     save_weights(path, config, tensors, metadata)
 
 
+class Lessons(NamedTuple):
+    """What a denoiser and an estimator learn from in one step: N crops."""
+
+    degraded: np.ndarray  # (N, H, W, 3) float32
+    target: np.ndarray  # alike
+    sigma: np.ndarray  # (N, H, W), the noise's standard deviation
+    estimated: np.ndarray  # (N,) bool: the denoiser is told the estimated level
+    factor: np.ndarray  # (N,) float32, of the level that it is told
+    anew: np.ndarray  # (N,) bool: the estimator learns the level, not what an elder says
+    quantile: np.ndarray  # (N,) float32, that the estimator is to find
+    whole: np.ndarray  # `degraded` without plain parts, which is what an elder sees
+
+
 @dataclass
 class RestoreRecipe:
     """The loss of one step.
@@ -218,9 +231,11 @@ class RestoreRecipe:
     LOUD: ClassVar[float] = 8 / 255  # standard deviation from which on white noise is mistaken for no other
     CLEANED_SHARE: ClassVar[float] = 0.7
 
-    def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        if self.white_noise is not None:
-            return (rng.integers(1 << 62, size=()),)
+    def make_batch(self, rng: np.random.Generator) -> Lessons | int:
+        return self.lessons(rng) if self.white_noise is None else int(rng.integers(1 << 62))
+
+    def lessons(self, rng: np.random.Generator) -> Lessons:
+        """A batch of crops, whose noise is made here."""
         pool, mixture, kept = self.pool, self.mixture, 0.0
         if self.cleaned is not None:
             if rng.random() < self.CLEANED_SHARE:
@@ -257,40 +272,44 @@ class RestoreRecipe:
         factor = np.where(low, rng.uniform(self.MOST_UNDERSTATED, 1, n), factor)
         quantile = np.where(camera & anew, self.quantile, MEDIAN)
         factor, quantile = factor.astype(np.float32), quantile.astype(np.float32)
-        return degraded, target, sigma, estimated, factor, anew, quantile, whole
+        return Lessons(degraded, target, sigma, estimated, factor, anew, quantile, whole)
 
-    def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
+    def loss(
+        self, model: nn.Module, batch: Lessons | int, progress: float
+    ) -> tuple[Tensor, dict[str, float]]:
         assert isinstance(model, nn.ModuleDict)
         device = self.config.device
-        if self.white_noise is not None:
-            degraded, target, plane, own, factor = self.white_noise(int(batch[0]))
+        if isinstance(batch, int):
+            assert self.white_noise is not None
+            degraded, target, plane, own, factor = self.white_noise(batch)
             plane = plane * factor
             if "estimator" in model and progress >= self.guessing:
                 with torch.no_grad():
                     estimate = model["estimator"](degraded).float()
                 plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
             return self._restoring(model, degraded, target, plane)
-        degraded, target = to_tensor(batch[0], device), to_tensor(batch[1], device)
-        sigma = torch.from_numpy(batch[2]).to(device)[:, None]
+        degraded, target = to_tensor(batch.degraded, device), to_tensor(batch.target, device)
+        sigma = torch.from_numpy(batch.sigma).to(device)[:, None]
+        estimated, factor, anew, quantile = (
+            torch.from_numpy(values).to(device)[:, None, None, None]
+            for values in (batch.estimated, batch.factor, batch.anew, batch.quantile)
+        )
         logs: dict[str, float] = {}
         loss = torch.zeros((), device=device)
-        plane = sigma * torch.from_numpy(batch[4]).to(device)[:, None, None, None]
+        plane = sigma * factor
         if "estimator" in model:
             estimate = model["estimator"](degraded).float()
             wanted = F.avg_pool2d(sigma, 8) / SIGMA_UNIT
             if self.elder is not None:
-                anew = torch.from_numpy(batch[5]).to(device)[:, None, None, None]
                 with torch.no_grad():
-                    known = self.elder(to_tensor(batch[7], device)).float()
+                    known = self.elder(to_tensor(batch.whole, device)).float()
                     wanted = torch.where(anew, wanted, known)
             missing = _perceived(wanted) - _perceived(estimate)
-            quantile = torch.from_numpy(batch[6]).to(device)[:, None, None, None]
             estimation = 2 * torch.maximum(quantile * missing, (quantile - 1) * missing).mean()
             loss = loss + 0.02 * estimation
             logs["estimation"] = float(estimation.detach())
             if progress >= self.guessing:
-                own = torch.from_numpy(batch[3]).to(device)[:, None, None, None]
-                plane = torch.where(own, upsample_sigma(estimate, degraded.shape[2:]), plane)
+                plane = torch.where(estimated, upsample_sigma(estimate, degraded.shape[2:]), plane)
         if not next(model[self.part].parameters()).requires_grad:
             return loss, logs
         restoration, noted = self._restoring(model, degraded, target, plane)

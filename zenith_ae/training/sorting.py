@@ -60,7 +60,7 @@ def outcomes(
     crops, gain = np.empty((count, size, size, 3), np.float16), np.empty(count, np.float32)
     step = min(recipe.config.batch, count)
     for first in range(0, count, step):
-        batch = recipe.make_batch(np.random.default_rng((*seed, first)))
+        batch = recipe.lessons(np.random.default_rng((*seed, first)))
         degraded, target, level, estimated = (values[: count - first] for values in batch[:4])
         if "estimator" in model.config.parts:
             own = model.sigma_maps(degraded, "RGB") / 255

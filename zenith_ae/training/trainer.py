@@ -60,8 +60,7 @@ class TrainConfig:
     Give ``steps`` or ``minutes``: the learning rate follows a cosine over whichever is set.
     ``clock`` says what minutes are: `time.monotonic`, or `time.process_time` for processor time,
     which other work on the machine takes nothing away from. ``precision`` is "bf16" (autocast),
-    "float32", or "auto": bf16 where the device has instructions for it. ``optimizer`` is "muon" (Muon
-    for the matrices of 1x1 and 3x3 convolutions, AdamW for the rest) or "adamw" (for everything).
+    "float32", or "auto": bf16 where the device has instructions for it.
     """
 
     out: Path
@@ -70,11 +69,9 @@ class TrainConfig:
     batch: int = 8
     crop: int = 128
     lr: float = 2e-3
-    weight_decay: float = 0.0
     warmup: int = 200
     ema: float = 0.999
     clip: float = 1.0
-    optimizer: str = "muon"
     precision: str = "auto"
     device: str = "cpu"
     # Processes that make batches; 0 is a thread, None is 0 or, for a GPU, its share of the CPUs.
@@ -94,9 +91,8 @@ class TrainConfig:
             raise ValueError("give either steps or minutes (--steps, --minutes)")
         if lengths[0] <= 0:
             raise ValueError(f"steps or minutes must be positive, got {lengths[0]}")
-        for name, known in (("optimizer", ("muon", "adamw")), ("precision", ("auto", "bf16", "float32"))):
-            if (choice := getattr(self, name)) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {choice!r}")
+        if self.precision not in (known := ("auto", "bf16", "float32")):
+            raise ValueError(f"precision must be one of {', '.join(known)}, got {self.precision!r}")
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema must be at least 0 and less than 1, got {self.ema}")
         self.out = Path(self.out)
@@ -149,7 +145,7 @@ def _keep_freed_memory() -> None:
 def _optimizers(
     parameters: dict[str, nn.Parameter], config: TrainConfig, settled: Callable[[str], bool]
 ) -> list[torch.optim.Optimizer]:
-    """Muon for what are matrices, AdamW for the rest: depthwise kernels, gates, biases.
+    """Muon for what are matrices, Adam for the rest: depthwise kernels, gates, biases.
 
     And for what is ``settled``, with a quarter of the rate: Muon moves all directions of a matrix alike, also
     those that a long training has left for good, and in a hundred steps undid what the others had.
@@ -158,24 +154,17 @@ def _optimizers(
     matrices = {
         name: p
         for name, p in parameters.items()
-        if config.optimizer == "muon"
-        and p.ndim in (2, 4)
-        and not name.endswith(("gate", "threshold"))
-        and not settled(name)
+        if p.ndim in (2, 4) and not name.endswith(("gate", "threshold")) and not settled(name)
     }
     rest = [p for name, p in parameters.items() if name not in matrices and not settled(name)]
     kept = [p for name, p in parameters.items() if settled(name)]
     optimizers: list[torch.optim.Optimizer] = []
     if matrices:
         dtype = torch.bfloat16 if wants_bf16(config) else torch.float32
-        optimizers.append(Muon(list(matrices.values()), config.weight_decay, dtype))
+        optimizers.append(Muon(list(matrices.values()), dtype))
     groups: list[dict[str, Any]] = [{"params": rest}, {"params": kept, "scale": SETTLED_SCALE}]
     if groups := [group for group in groups if group["params"]]:
-        optimizers.append(
-            torch.optim.AdamW(
-                groups, config.lr, betas=(0.9, 0.98), weight_decay=config.weight_decay, fused=True
-            )
-        )
+        optimizers.append(torch.optim.Adam(groups, config.lr, betas=(0.9, 0.98), fused=True))
     return optimizers
 
 
