@@ -867,7 +867,7 @@ def test_crops_in_corners_come_as_often_as_asked() -> None:
 def test_pictures_that_are_whole_crops_come_more_often(photos, tmp_path) -> None:
     sizes = [(12, 12), (24, 24), (12, 48)]
     recipe = graft.GraftRecipe(
-        ImagePool([photos]), SimpleNamespace(sizes=sizes), [0, 1, 2], Seam("decoder", 1, 4, 1),
+        ImagePool([photos])._subset([0, 1, 2]), SimpleNamespace(sizes=sizes), Seam("decoder", 1, 4, 1),
         steps(tmp_path, 1, crop=48),
     )  # fmt: skip
     assert recipe._share.tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3])
@@ -1267,12 +1267,13 @@ def test_batches_of_whole_pictures_are_of_one_size_and_about_as_large(photos, tm
     sizes = [(10, 12)] * 15 + [(4, 4)] * 5
     pool.images[15:] = [picture[:32, :32] for picture in pool.images[15:]]
     pool.images.append(np.zeros((800, 800, 3), np.uint8))  # far more than a batch: never drawn
+    pool.names.append("large")
+    pool.indices.append(20)
     sizes.append((100, 100))
     features = _Features(sizes)
     recipe = graft.GraftRecipe(
         pool,
         features,
-        list(range(21)),
         Seam("decoder", 0, 8, 0),
         steps(tmp_path, 1, batch=12),  # type: ignore[arg-type]
     )
@@ -1290,7 +1291,7 @@ def test_batches_of_whole_pictures_are_of_one_size_and_about_as_large(photos, tm
         assert counts.min() == 1 and counts[:, 0, 0].min() == graft.BORDER_WEIGHT**2
     assert seen == {0, 5}
     with pytest.raises(ConfigError, match="all pictures have more than 2 times the pixels of 1 crops"):
-        graft.GraftRecipe(pool, features, [20], Seam("decoder", 0, 8, 0), steps(tmp_path, 1, batch=1))  # type: ignore[arg-type]
+        graft.GraftRecipe(pool._subset([20]), features, Seam("decoder", 0, 8, 0), steps(tmp_path, 1, batch=1))  # type: ignore[arg-type]
 
 
 class _Features:
@@ -1717,7 +1718,7 @@ def test_features_at_the_seam_are_those_of_whole_pictures(
     lessons = given if part == "decoder" else None
     features = graft.SeamFeatures.of(*arguments, "a", lessons)
     config = steps(tmp_path, 1, batch=64, crop=48)
-    recipe = graft.GraftRecipe(pool, features, list(range(len(pool))), place, config)
+    recipe = graft.GraftRecipe(pool, features, place, config)
     x, found, *answers, counts = (
         torch.from_numpy(a).permute(0, 3, 1, 2) for a in recipe.make_batch(np.random.default_rng(0))
     )

@@ -168,7 +168,10 @@ def test_every_mode_decodes_to_upright_rgb() -> None:
 
 
 def test_split_is_disjoint_complete_and_independent_of_order(folder: Path) -> None:
-    train, validation = ImagePool([folder]).split(validation=2, seed=3)
+    pool = ImagePool([folder])
+    train, validation = pool.split(validation=2, seed=3)
+    for part in (train, validation, train.photographs()):
+        assert all(pool[i] is image for i, image in zip(part.indices, part.images, strict=True))
     assert len(train) == 3
     assert len(validation) == 2
     assert set(train.names) | set(validation.names) == set(ImagePool([folder]).names)

@@ -351,10 +351,9 @@ class Data:
             everything, weights, options.latents or options.out / "latents.npz",
             TrainConfig(options.out, steps=1),
         )  # fmt: skip
-        of = {id(picture): z for picture, z in zip(everything.images, latents, strict=True)}
         self.pool, self.validation = everything.split(options.validation)
-        self.latents = [of[id(p)] for p in self.pool.images]
-        self.validation_latents = [of[id(p)] for p in self.validation.images]
+        self.latents = [latents[i] for i in self.pool.indices]
+        self.validation_latents = [latents[i] for i in self.validation.indices]
 
 
 @dataclass

@@ -135,6 +135,8 @@ class ImagePool(Sequence[np.ndarray]):
     ----------
     names : list of str
         Path of each picture inside its source.
+    indices : list of int
+        Where each picture is in the pool that it was split off from, which had all of them.
     skipped : dict of str
         Names of the files that looked like pictures but could not be decoded, or are too small, and why.
 
@@ -176,6 +178,7 @@ class ImagePool(Sequence[np.ndarray]):
         self.names += [f"{drawings.PREFIX}{i:05}" for i in range(drawn)]
         self.images += [drawings.draw_small(i) for i in range(SMALL_ONES * drawn)]
         self.names += [f"{drawings.PREFIX}small{i:05}" for i in range(SMALL_ONES * drawn)]
+        self.indices = list(range(len(self.images)))
         self._drawn = (1 + SMALL_ONES) * drawn  # of the last ones
         self._index()
 
@@ -187,6 +190,7 @@ class ImagePool(Sequence[np.ndarray]):
         pool = object.__new__(ImagePool)
         pool.images = [self.images[i] for i in indices]
         pool.names = [self.names[i] for i in indices]
+        pool.indices = [self.indices[i] for i in indices]
         pool.skipped = {}
         pool._drawn = sum(i >= len(self) - self._drawn for i in indices)
         pool._index()

@@ -357,8 +357,6 @@ def train_distillation(
     everything = load_pool(data, train.drawn, FACTOR)
     with first_process_first(train.device):
         latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
-    # By picture, since files of several sources may have the same names.
-    of = {id(picture): z for picture, z in zip(everything.images, latents, strict=True)}
     pool, validation = everything.split(validation=16, seed=0)
     model = build_modules(config)
     if init:
@@ -369,10 +367,10 @@ def train_distillation(
         raise no_crops(train.crop)
     decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
     recipe = DistillRecipe(
-        pool, [of[id(p)] for p in pool.images], train, decoder,
+        pool, [latents[i] for i in pool.indices], train, decoder,
         latent_weight, teacher_weight, detail_weight, imitation_weight, taught=taught,
     )  # fmt: skip
-    evaluate = _validate(validation, [of[id(p)] for p in validation.images], decoder)
+    evaluate = _validate(validation, [latents[i] for i in validation.indices], decoder)
     begun = load_weights(init) if init else None
     fitted = [part for part in model if begun and is_fitted(begun, part)]
     return train_student(config, weights, model, recipe, train, evaluate, resume, fitted)

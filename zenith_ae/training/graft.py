@@ -217,8 +217,7 @@ class GraftRecipe:
     """
 
     pool: ImagePool
-    features: SeamFeatures
-    chosen: list[int]  # where each picture of the pool is in the features
+    features: SeamFeatures  # of all pictures, also those that were split off from the pool
     seam: Seam
     config: TrainConfig
     imitation: float = 0.5
@@ -230,7 +229,7 @@ class GraftRecipe:
 
     def __post_init__(self) -> None:
         side = self.config.crop // self.seam.stride
-        self._sizes = [self.features.sizes[i] for i in self.chosen]
+        self._sizes = [self.features.sizes[i] for i in self.pool.indices]
         areas = np.array([h * w * (min(h, w) >= side) for h, w in self._sizes], np.float64)
         if not areas.any():
             raise no_crops(self.config.crop)
@@ -245,7 +244,7 @@ class GraftRecipe:
         areas[[h == w == side for h, w in self._sizes]] *= WHOLE_WEIGHT
         self._share = areas / areas.sum()
         if self.seam.part == "encoder" or self.latent_weight:
-            some = self.chosen[:: max(1, len(self.chosen) // 16)]
+            some = self.pool.indices[:: max(1, len(self.pool) // 16)]
             maps = [torch.tensor(self.features[i][::4, ::4]).permute(2, 0, 1)[None] for i in some]
             self.spread = spread_of(maps)
 
@@ -267,7 +266,7 @@ class GraftRecipe:
         counts = np.zeros((len(chosen), height * fine, width * fine, 1), np.float32)
         batch: list[tuple[np.ndarray, ...]] = []
         for mask, n in zip(counts, chosen, strict=True):
-            i = self.chosen[n]
+            i = self.pool.indices[n]
             if self.seam.shared:
                 square, inside = place_crop(rng, self._sizes[n], side, self.seam.margin, CORNERS)
             else:
@@ -506,7 +505,6 @@ def train_graft(
             everything, seam, weights, train, features or train.out / "features", identity, lessons
         )
     pool, validation = everything.split(validation=16, seed=0)
-    place = {id(picture): i for i, picture in enumerate(everything.images)}
     perceptual = None
     if eyes is not None:
         looking, place_of_eye = eyes
@@ -519,15 +517,15 @@ def train_graft(
             encoder.to(train.device), place_of_eye, large, perceptual_weight, cycle_weight
         )
     recipe = GraftRecipe(
-        pool, kept, [place[id(p)] for p in pool.images], seam, train, imitation, detail_weight,
-        perceptual, critic_weight, tone_weight, latent_weight,
+        pool, kept, seam, train, imitation, detail_weight, perceptual,
+        critic_weight, tone_weight, latent_weight,
     )  # fmt: skip
     if part == "decoder" and critic_weight:
         model["critic"] = Critic(critic_limit)
     reader = None  # of the encoder's latents
     if part == "encoder" and "decoder" in weights.config.parts:
         reader = teacher_part(weights, "decoder").to(train.device)
-    wanted = [z[place[id(p)]] for p in validation.images]
+    wanted = [z[i] for i in validation.indices]
     evaluate = _validate(validation, wanted, part, reader, perceptual, pair=latent_weight > 0)
     return train_student(
         config, weights, model, recipe, train, evaluate, resume, fitted, lambda name: name.startswith(settled)
