@@ -184,10 +184,10 @@ def model_facts(file: str) -> dict[str, Any]:
     from zenith_ae.weights import load_weights
 
     weights = load_weights(file)
-    facts = {"file": file, **summary(weights.config)}
+    facts = {"file": file, **summary(weights.config), "weights": weights.hash}
     own = {
         key: value
         for key, value in weights.metadata.items()
-        if key not in ("format", "format_version", "config")
+        if key not in (*facts, "format", "format_version", "config")
     }
-    return {**facts, "weights": weights.hash, **own}
+    return facts | own

@@ -118,9 +118,15 @@ class _Worker:
                     )
                 # Of so many bytes of a picture or of latents some are line ends.
                 changed = len(data) >= 2048 and b"\n" not in data and b"\r" not in data
-                loop = asyncio.get_running_loop()
-                job = self.executor.submit(work, data)
-                job.add_done_callback(lambda _: self._leave(loop))
+                loop, held = asyncio.get_running_loop(), [data]
+                del data
+
+                def ended(_: Future[Response]) -> None:
+                    held.clear()  # a cancelled job stays in the executor's queue until its turn
+                    self._leave(loop)
+
+                job = self.executor.submit(lambda: work(held.pop()))
+                job.add_done_callback(ended)
             finally:
                 if job is None:
                     self.waiting -= 1
@@ -164,7 +170,8 @@ class _Worker:
             raise HTTPException(
                 408, f"less than {PACE} bytes of the body came in {STALL} s", {"Connection": "close"}
             ) from None
-        data.clear()
+        finally:
+            data.clear()  # an exception's traceback keeps this frame until the next collection of garbage
         raise HTTPException(413, f"the body exceeds the limit of {limit} bytes", {"Connection": "close"})
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:

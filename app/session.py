@@ -84,7 +84,7 @@ class Tile(AutoOr):
     def number(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, int):
             return value
-        if not str(value).isdecimal():
+        if not str(value).isdecimal() or len(str(value)) > 9:
             self.fail(f"{value!r} is not auto, 0 or a number of pixels", param, ctx)
         return int(value)
 

@@ -97,7 +97,8 @@ class BatchState:
     """A batch so far. ``archive`` is set in the last state, if there is anything in it."""
 
     total: int
-    done: int = 0
+    done: int = 0  # with or without success
+    good: int = 0
     current: str = ""
     seconds: float = 0.0
     megapixels: float = 0.0
@@ -433,6 +434,7 @@ class Workshop:
                 if cancelled():
                     state.cancelled = True
                     break
+                state.done += 1
                 try:
                     picture = source.read()
                     clean, _, _ = _clean(denoiser, picture, sigma, settings)
@@ -448,11 +450,11 @@ class Workshop:
                         thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
                         state.thumbnails.append((thumbnail, source.name))
                     state.megapixels += clean.area / 1e6
+                    state.good += 1
                 except Exception as error:
                     state.failed.append((source.name, self.describe(error, source.name)))
                     if _is_for_want_of_room(error):  # nor is there any for those to come
                         break
-                state.done += 1
                 os.utime(folder)  # a long batch is not an old one
             try:
                 archive.close()

@@ -197,7 +197,8 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
             with gr.Tab("Compare", id="compare"):
                 _compare_tab(workshop, clean[:1])
         _endpoints(workshop)
-    page.queue(max_size=64, default_concurrency_limit=2)
+    # Gradio's /run and /api go past the queue: whoever asks there has a job at once, and any number of them.
+    page.queue(max_size=64, default_concurrency_limit=2, api_open=False)
     return page
 
 
@@ -549,7 +550,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
 def _batch_status(state: BatchState) -> str:
     done, total = state.done, state.total
     parts = [f'<progress class=bar max="{total}" value="{done}"></progress>']
-    good = done - len(state.failed)
+    good = state.good
     rate = state.megapixels / state.seconds if state.seconds > 0 else 0
     if state.finished:
         word = "Cancelled" if state.cancelled else "Done"

@@ -693,6 +693,7 @@ def test_latents_of_a_model_that_is_not_shipped_ask_for_it(here, ae, capsys):
         [], ["nonsense"], ["denoise"], ["denoise", "a.png", "--sigma", "300"],
         ["denoise", "a.png", "--sigma", "x"],
         ["denoise", "a.png", "--strength", "2"], ["denoise", "a.png", "--tile", "-3"],
+        ["denoise", "a.png", "--tile", "9" * 5000],
         ["denoise", "a.png", "--threads", "0"], ["denoise", "a.png", "-o", "-", "--json"],
         ["denoise", "-", "--json"], ["denoise", "-", "-"], ["denoise", "a.png", "b.png", "-o", "-"],
         ["denoise", "a.png", "b.png", "-o", "a.png"], ["encode", "a.png", "--dtype", "fp8"],
@@ -1451,8 +1452,12 @@ def test_names_cannot_command_the_terminal(here, dn, capsys):
 
 def test_info_shows_what_foreign_weights_say_on_one_line_each(here, capsys):
     config = build("zenith-taesd-nano")
-    said = {"licence": "MIT\x1b]0;owned\x07\nweights           fake"}
+    said = {"licence": "MIT\x1b]0;owned\x07\nweights           fake", "weights": "fake", "kind": "fake"}
     save_weights("w.safetensors", config, random_weights(config).tensors, said)
+    assert run(["info", "--json", "w.safetensors"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["weights"] == weights_module.load_weights("w.safetensors").hash
+    assert facts["kind"] == config.kind
     assert run(["info", "w.safetensors"]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out and "MIT\\x1b]0;owned\\x07\\nweights" in out

@@ -127,6 +127,39 @@ def test_changed_parameters_change_the_result(nano) -> None:
     assert change.mul(2).round().unique().tolist() == [-1, 0, 1]
 
 
+def test_neighbours_that_change_places_change_the_result() -> None:
+    mine = AutoencoderZenith.load("zenith-taef2-nano")
+    z = torch.zeros(1, 32, 2, 2)
+    before = mine.decode(z).sample
+    native = mine._native["decoder"][1]
+    largest = max(mine.decoder.parameters(), key=torch.numel).data.view(-1)
+    for _ in range(2):
+        largest[21748:21750] = largest[21748:21750].flip(0)
+        sample = mine.decode(z).sample
+        assert mine._native["decoder"][1] is not native
+    assert torch.equal(sample, before)
+
+
+def test_what_others_set_for_torch_changes_nothing(nano) -> None:
+    z = torch.randn(1, 32, 4, 4, generator=torch.Generator().manual_seed(0))
+    mine = AutoencoderZenith.load(nano)
+    before = mine.decode(z).sample
+    native = mine._native["decoder"]
+    for kind in (torch.float64, torch.bfloat16):
+        torch.set_default_dtype(kind)
+        try:
+            fresh = AutoencoderZenith.load(nano)
+            assert fresh.dtype == torch.float32
+            assert torch.equal(fresh.decode(z).sample, before) and torch.equal(mine.decode(z).sample, before)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        assert torch.equal(mine.decode(z).sample, before)
+    with torch.autocast("cpu", torch.bfloat16):
+        mine.decode(z)
+    assert mine._native["decoder"] is native
+
+
 def test_float64_is_computed_exactly(nano) -> None:
     mine = AutoencoderZenith.load(nano)
     z = torch.randn(1, 32, 4, 4, generator=torch.Generator().manual_seed(0))

@@ -1,6 +1,7 @@
 import json
 import os
 import tracemalloc
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -157,6 +158,28 @@ def test_what_a_latent_file_lacks_is_named():
     half = {"latents": torch.from_numpy(tensors["latents"]).bfloat16()}
     with pytest.raises(LatentError, match="x: holds numbers of type BF16; store them as F16 or F32"):
         parse_latents(save_torch(half, metadata), "x")
+
+
+@pytest.mark.parametrize("size", [24.0, 23.5, "24", np.array([24]), None])
+def test_sizes_are_whole_numbers(size):
+    with pytest.raises(LatentError, match="height and width are whole numbers, got "):
+        encode_latents(replace(a_file(), height=size))
+    assert parse_latents(encode_latents(replace(a_file(), height=np.int64(24)))).height == 24
+
+
+def test_names_that_are_no_text_can_be_stored():
+    file = parse_latents(encode_latents(replace(a_file(), model="a\udcffb", space="\udcff")))
+    assert (file.model, file.space) == (r"a\udcffb", r"\udcff")
+
+
+def test_what_eight_bits_cannot_span_is_refused():
+    few = np.float32([-3e38, 1e38, 3e38, 0]).reshape(1, 1, 2, 2)
+    with pytest.raises(LatentError, match="do not fit into uint8"):
+        encode_latents(replace(a_file(), latents=few), "uint8")
+    half = few / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.abs(as_stored(half, "uint8") - half).max() < 3e38 / 255
 
 
 @pytest.mark.parametrize("key", ["format_version", "mode"])

@@ -80,6 +80,15 @@ def test_metrics_refuse_what_cannot_be_compared():
         psnr(np.zeros((2, 2)), np.zeros((2, 3)))
     with pytest.raises(ValueError, match="peak"):
         ssim(np.zeros((2, 2), np.int64), np.zeros((2, 2), np.int64))
+    with pytest.raises(ValueError, match="`peak` must be positive"):
+        psnr(np.zeros((2, 2)), np.ones((2, 2)), peak=0)
+
+
+def test_the_order_of_bytes_does_not_matter():
+    a = np.random.default_rng(0).integers(0, 65536, (20, 20, 3)).astype(np.uint16)
+    b = a ^ 255
+    for metric in (psnr, ssim):
+        assert metric(a.astype(">u2"), b.astype(">u2")) == metric(a, b)
 
 
 def wave(cycles_per_pixel: float, amplitude: float = 0.2) -> np.ndarray:

@@ -720,6 +720,9 @@ def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
     for form in (both, both[:, None]):
         assert np.array_equal(dn(batch, sigma=form)[1, ..., 2], 103 + levels)
     torch = pytest.importorskip("torch")
+    half = torch.tensor(0.5, requires_grad=True)
+    wanted = dn(batch, sigma=20, strength=0.5, luma=0.5)
+    assert np.array_equal(dn(batch, sigma=20, strength=half, luma=half), wanted)
     for some in ([0, 50], torch.tensor([0.0, 50.0], dtype=torch.bfloat16, requires_grad=True)):
         for model in (dn, zenith_ae.load("zenith-denoise", threads=1)):  # the first needs nothing
             both = model(batch, sigma=some)

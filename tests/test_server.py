@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -327,9 +328,9 @@ def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):
     monkeypatch.setattr(Denoiser, "clean", slow)
     app = create_app(Limits(jobs=1, queue=2), threads=1)
 
-    async def post(width, hang_up):
+    async def post(width, hang_up, more=0):
         asked, sent = [], []
-        body = png(noisy(width=width))
+        body = png(noisy(width=width)) + bytes(more)
 
         async def receive():
             asked.append(None)
@@ -351,10 +352,14 @@ def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):
         never, now = asyncio.Event(), asyncio.Event()
         first = asyncio.create_task(post(16, never))
         assert await asyncio.to_thread(begun.wait, 60)
-        second = asyncio.create_task(post(24, now))
+        tracemalloc.start()
+        second = asyncio.create_task(post(24, now, 2**25))
         await asyncio.sleep(0.1)  # so that it waits
         now.set()
         assert await second == 499
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 2**25 + 2**24  # what this test holds: the server has none of it
         third = asyncio.create_task(post(32, never))
         release.set()
         assert await first == await third == 200

@@ -48,6 +48,7 @@ from zenith_ae.training.degradations import (
 )
 from zenith_ae.training.evaluate import evaluate_model, find_pairs, format_table, to_json
 from zenith_ae.training.plot import plot_log, read_log
+from zenith_ae.weights import load_weights
 
 
 def textured(height: int, width: int, seed: int = 0) -> np.ndarray:
@@ -1044,6 +1045,34 @@ def test_contact_sheet_shows_the_worst_place_of_the_worst_pictures(tmp_path: Pat
     with pytest.raises(OutputError, match="no case 'sigma 5'; there are: round trip"):
         evaluate_model(Spoiling(), tmp_path / "in", observe=ContactSheet(tmp_path / "x.png", case="sigma 5"))
     assert list(calls) == []  # told at the second of the three pictures
+
+
+def test_a_result_that_is_no_picture_is_no_better_than_others(tmp_path: Path) -> None:
+    for name in "abcd":
+        save(textured(64, 64), tmp_path / f"{name}.png")
+    calls = iter([0.1, np.nan, 0.3, 0.2])
+    sheet = ContactSheet(tmp_path / "worst.webp", count=3)
+    result = evaluate_model(
+        lambda image, sigma: image + np.float32(next(calls)), tmp_path, degradations=["none"], observe=sheet
+    )
+    scores = result["mean"]["clean, auto"]
+    assert all(math.isnan(scores[key]) for key in ("psnr", "ssim", "mse"))
+    assert "nan" in format_table(result)
+    assert json.loads(to_json(result))["mean"]["clean, auto"]["psnr"] is None
+    assert [place.caption[:5] for place in sheet.places] == ["b.png", "c.png", "d.png"]
+    sheet.save()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems hold text only")
+def test_names_of_pictures_need_not_be_text(folder: Path) -> None:
+    os.rename(sorted(folder.rglob("*.png"))[0], os.fsencode(folder) + b"/b\xff.png")
+    pool = ImagePool([folder])
+    assert "b\udcff.png" in pool.names
+    pool.split(validation=2)
+    pytest.importorskip("torch")
+    from zenith_ae.training.distill import identify
+
+    identify(load_weights("zenith-denoise-fast"), pool).encode()
 
 
 def test_options_of_another_task_are_refused(grey: Path, tmp_path: Path) -> None:

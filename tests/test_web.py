@@ -411,6 +411,8 @@ def test_a_batch_opens_one_zip_at_a_time(shop):
 
 @pytest.mark.parametrize("limit", [150_000, 250_000, 333_000])  # bytes a file may have: a full disk's error
 def test_a_batch_that_runs_out_of_room_ends_with_what_is_done(shop, limit):
+    from zenith_ae.app.web_page import _batch_status
+
     resource = pytest.importorskip("resource")
     pixels = np.random.default_rng(0).integers(0, 256, (5, 200, 200, 3), dtype=np.uint8)
     files = []
@@ -425,7 +427,9 @@ def test_a_batch_that_runs_out_of_room_ends_with_what_is_done(shop, limit):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     done = limit // 120_500
-    assert last.finished and last.done == done
+    assert last.finished and (last.good, last.done, last.total) == (done, done + 1, 5)
+    left = f", {4 - done} not started" if done < 4 else ""
+    assert re.search(rf"Done: {done} of 5 pictures in [^<]*</b>{left}<", _batch_status(last))
     assert [name for name, _ in last.failed] == [f"{done}.png"]
     assert "no room for the result" in last.failed[0][1]
     with zipfile.ZipFile(last.archive) as archive:
@@ -849,6 +853,12 @@ class TestServer:
                 status, text = call(server, name, data)
                 assert status >= 400 or "event: error" in text, (name, file, text)
                 assert "event: complete" not in text and "root:" not in text
+
+    def test_no_way_leads_past_the_queue(self, server, tmp_path):
+        kind = {"Content-Type": "application/json"}
+        body = json.dumps({"data": [None, "adds-sigma", -1, 1, 1, 1, 0]}).encode()
+        for route in ("run", "api"):
+            assert http(server, f"/gradio_api/{route}/denoise", "POST", body, kind)[0] == 404
 
     def test_paths_as_names_of_models_are_refused(self, server, models):
         status, text = call(server, "compare", [None, ["/etc/passwd"], 25])

@@ -16,6 +16,7 @@ them) are::
 from __future__ import annotations
 
 import json
+import operator
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -163,10 +164,11 @@ def _tensors(latents: NDArray, dtype: str) -> dict[str, NDArray]:
     if dtype == "uint8":
         low, high = (f(latents, axis=(0, 2, 3), keepdims=True) for f in (np.min, np.max))
         step = np.maximum((high.astype(np.float64) - low) / 255, np.finfo(np.float32).tiny).astype(np.float32)
-        if not np.isfinite(step).all():
+        numbers = np.rint((latents - low.astype(np.float64)) / step).clip(0, 255).astype(np.uint8)
+        steps = {"latents": numbers, "low": low.ravel(), "step": step.ravel()}
+        if not np.isfinite(_values(steps)).all():
             raise LatentError("latents do not fit into uint8; use fp32")
-        numbers = np.rint((latents - low) / step).clip(0, 255).astype(np.uint8)
-        return {"latents": numbers, "low": low.ravel(), "step": step.ravel()}
+        return steps
     if dtype not in _FLOATS:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     with np.errstate(over="ignore"):
@@ -200,20 +202,25 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
     value of each channel. Half the size of fp16; it costs quality where a model was not trained for it.
     """
     tensors = _tensors(file.latents, dtype)
-    if not _exists(file.width, file.height, file.mode):
-        what = f"a {file.width} x {file.height} picture of mode {file.mode!r}"
+    try:
+        height, width = operator.index(file.height), operator.index(file.width)
+    except TypeError:
+        sizes = f"{file.height!r:.40} and {file.width!r:.40}"
+        raise LatentError(f"height and width are whole numbers, got {sizes}") from None
+    if not _exists(width, height, file.mode):
+        what = f"a {width} x {height} picture of mode {file.mode!r}"
         raise LatentError(f"there is no such thing as {what}; give the latents its real size and mode")
     metadata = {
         "format": _FORMAT,
         "format_version": "2" if dtype == "uint8" else "1",
-        "model": str(file.model),
-        "weights": str(file.weights),
-        "height": str(file.height),
-        "width": str(file.width),
+        "model": _text(file.model),
+        "weights": _text(file.weights),
+        "height": str(height),
+        "width": str(width),
         "mode": file.mode,
     }
     if file.space:
-        metadata["space"] = str(file.space)
+        metadata["space"] = _text(file.space)
     return safetensors_bytes(tensors, metadata)
 
 
@@ -273,6 +280,11 @@ def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
         raise LatentError(f"{name}: damaged latent file (a {width} x {height} picture of mode {mode!r:.40}); "
                           "encode the picture again")  # fmt: skip
     return LatentFile(latents, model, weights, height, width, mode, metadata.get("space", ""))
+
+
+def _text(value: object) -> str:
+    """As it can be stored: names of files need not be text."""
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _exists(width: int, height: int, mode: str) -> bool:

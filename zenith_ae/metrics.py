@@ -38,7 +38,7 @@ def psnr(a: NDArray, b: NDArray, peak: float | None = None) -> float:
     Raises
     ------
     ValueError
-        If the shapes differ, the arrays are empty, or ``peak`` is neither given nor implied.
+        If the shapes differ, the arrays are empty, or ``peak`` is neither given nor implied, or not positive.
 
     Examples
     --------
@@ -206,13 +206,15 @@ def _pair(a: NDArray, b: NDArray, peak: float | None) -> tuple[NDArray, NDArray,
             raise ValueError(f"give `peak`: it does not follow from {a.dtype} and {b.dtype}")
         (peak,) = peaks
     assert peak is not None
+    if not peak > 0:
+        raise ValueError(f"`peak` must be positive, got {peak}")
     return np.atleast_3d(a), np.atleast_3d(b), float(peak)
 
 
 def _peak(dtype: np.dtype) -> float | None:
     if dtype.kind == "f":
         return 1.0
-    return float(np.iinfo(dtype).max) if dtype in (np.uint8, np.uint16) else None
+    return float(np.iinfo(dtype).max) if dtype.newbyteorder("=") in (np.uint8, np.uint16) else None
 
 
 def _gaussian(side: int) -> NDArray:

@@ -527,10 +527,12 @@ class Denoiser(_Pipeline):
         for name, share in shares.items():
             try:
                 fits = bool(0 <= share <= 1)
+                shares[name] = float(share.item() if hasattr(share, "item") else share)
             except (TypeError, ValueError, RuntimeError):  # no number; an array; a tensor
                 fits = False
             if not fits:
                 raise ValueError(f"{name} must be a number in 0..1, got {share!r:.60}")
+        strength, luma, chroma, grain = shares.values()
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
         bounded = self.engine.weights.metadata.get("task") == "noise"

@@ -72,7 +72,8 @@ class ContactSheet:
         crops = tuple(view[top : top + CROP, left : left + CROP].copy() for view in views)
         decibel = -10 * np.log10(max(error, 1e-10))
         caption = f"{name}, {case}, at {left}, {top}: {decibel:.1f} dB"
-        self.places = sorted([*self.places, _Place(error, caption, crops)], key=lambda place: -place.error)
+        place = _Place(np.inf if np.isnan(error) else error, caption, crops)
+        self.places = sorted([*self.places, place], key=lambda place: -place.error)
         del self.places[self.count :]
 
     def _nothing(self) -> NoReturn:
@@ -100,7 +101,7 @@ class ContactSheet:
             draw.text((GAP, top), place.caption, fill="black", font=font)
             *_, result, original = place.views
             for k, view in enumerate((*place.views, 0.5 + GAIN * (result - original))):
-                pixels = to_8_bits(view.astype(np.float32))
+                pixels = to_8_bits(np.nan_to_num(view.astype(np.float32)))
                 large = Image.fromarray(pixels.repeat(ZOOM, axis=0).repeat(ZOOM, axis=1))
                 sheet.paste(large, (GAP + k * (cell + GAP), top + CAPTION))
         write_picture(from_pil(sheet), self.path, quality=90)

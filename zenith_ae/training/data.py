@@ -227,7 +227,8 @@ class ImagePool(Sequence[np.ndarray]):
             )
 
         def place(i: int) -> tuple[Any, ...]:  # files of different sources may have one name
-            return hashlib.sha256(f"{seed}:{self.names[i]}".encode()).digest(), prints[i]
+            name = f"{seed}:{self.names[i]}".encode("utf-8", "surrogateescape")  # it need not be text
+            return hashlib.sha256(name).digest(), prints[i]
 
         first: dict[Any, int] = {}  # of the copies of each picture
         for i in sorted(real, key=place):

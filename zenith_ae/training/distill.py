@@ -85,7 +85,8 @@ def identify(weights: Weights, pool: ImagePool) -> str:
     pixels = 0
     for picture in pool.images:
         pixels = crc32(picture.tobytes(), pixels)
-    return f"{weights.hash} {pixels:08x} {' '.join(pool.names)}"
+    names = " ".join(pool.names).encode("utf-8", "backslashreplace").decode()
+    return f"{weights.hash} {pixels:08x} {names}"
 
 
 def teacher_engine(weights: Weights, train: TrainConfig) -> Engine:
@@ -352,8 +353,6 @@ def train_distillation(
     torch.manual_seed(train.seed)
     if train.batch < 2:
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
-    if train.threads:
-        torch.set_num_threads(train.threads)
     everything = load_pool(data, train.drawn, FACTOR)
     with first_process_first(train.device):
         latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)

@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
@@ -71,6 +72,7 @@ COLOURS = ("red", "green", "blue")
 
 SIGMAS = (15.0, 25.0, 50.0)
 JPEG_QUALITY = 80
+OF_DETAIL = ("sharpness", "grid", "lattice")  # scores that are NaN where there is nothing to compare
 EXACT = 100.0  # dB that a picture which comes out to the bit counts in a mean with others
 DEGRADATIONS = ("gaussian", "file", "jpeg", "shot", "box", "none")
 
@@ -179,7 +181,7 @@ def evaluate_model(
             continue
         original = images[-1]
         if task == "denoise":
-            results = _denoise(denoise, estimates, original, sigmas, seed + index, degradations)
+            results = _denoise(_unwarned(denoise), estimates, original, sigmas, seed + index, degradations)
         elif task == "pairs":
             results = _pair(denoise, name, *images)
         else:
@@ -355,6 +357,17 @@ def _denoise(
             yield case, harmed, model(harmed, 0.0)
 
 
+def _unwarned(model: DenoiserLike) -> DenoiserLike:
+    """The model, without a warning: noise that is not clipped makes many values of dark pictures negative."""
+
+    def work(image: Floats, sigma: Any = "auto") -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "many values are negative")
+            return model(image, sigma)
+
+    return work
+
+
 def _pair(model: DenoiserLike, name: str, noisy: Floats, clean: Floats) -> Results:
     if noisy.shape != clean.shape:
         raise ImageError(f"{name}: {noisy.shape[1]}x{noisy.shape[0]}, its ground truth "
@@ -377,10 +390,13 @@ def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Flo
 
 
 def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """Of each case and score; equal pictures, of infinite PSNR, count as `EXACT` beside others."""
+    """Of each case and score; equal pictures, of infinite PSNR, count as `EXACT` beside others.
+
+    What a plain picture has none of (`OF_DETAIL`) is the mean over the others.
+    """
 
     def mean(case: str, key: str) -> float:
-        values = [v for cases in pictures if not math.isnan(v := cases[case][key])]
+        values = [v for cases in pictures if not (math.isnan(v := cases[case][key]) and key in OF_DETAIL)]
         if min(values, default=math.inf) < math.inf:  # else one picture that comes out exactly decides it
             values = [EXACT if v == math.inf else v for v in values]
         return math.fsum(values) / len(values) if values else math.nan
