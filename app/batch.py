@@ -132,15 +132,20 @@ def plan(
             )
         if _ending(str(output)) not in kind.writes:
             raise click.UsageError(f"-o {output}: this is written as {' '.join(sorted(kind.writes))}")
-    jobs: list[Job] = []
+    jobs: dict[int, Job] = {}
     owners: dict[str, tuple[str, str]] = {}
     folders: dict[str, str] = {}
     origins = {_folded(_place(source, folders)) for source, _, error in found if overwrite and error is None}
-    for source, relative, error in found:
+    targets = [
+        _target(source, relative, output, into_folder, kind) if error is None else ""
+        for source, relative, error in found
+    ]
+    # A name that several files may have is that of the one whose format stays.
+    for i in sorted(range(len(found)), key=lambda i: _ending(found[i][0]) != _ending(targets[i])):
+        (source, _, error), target = found[i], targets[i]
         if error is not None:
-            jobs.append(Job(source, error=error))
+            jobs[i] = Job(source, error=error)
             continue
-        target = _target(source, relative, output, into_folder, kind)
         place, origin = _place(target, folders), _place(source, folders)
         owner, its_origin = owners.get(_folded(place), ("", ""))
         if its_origin == origin:
@@ -159,8 +164,8 @@ def plan(
                 f"{source}: its output {target} is also an input; choose another place with -o"
             )
         owners.setdefault(place, (source, origin))
-        jobs.append(Job(source, target, error))
-    return jobs
+        jobs[i] = Job(source, target, error)
+    return [jobs[i] for i in sorted(jobs)]
 
 
 def _place(path: str, folders: dict[str, str]) -> str:

@@ -78,6 +78,9 @@ class AutoOr(click.ParamType):
         raise NotImplementedError
 
 
+LEAST_TILE = 32  # pixels: around each a network sees more than that
+
+
 class Tile(AutoOr):
     name = "auto|0|N"
 
@@ -85,7 +88,9 @@ class Tile(AutoOr):
         if isinstance(value, int):
             return value
         if not str(value).isdecimal() or len(str(value)) > 9:
-            self.fail(f"{value!r} is not auto, 0 or a number of pixels", param, ctx)
+            self.fail(f"{str(value)[:40]!r} is not auto, 0 or a number of pixels", param, ctx)
+        if 0 < int(value) < LEAST_TILE:
+            self.fail(f"tiles of less than {LEAST_TILE} pixels take very long; 0 is for none", param, ctx)
         return int(value)
 
 

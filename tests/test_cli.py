@@ -361,6 +361,15 @@ def test_an_input_that_is_named_twice_is_done_once(here, dn, capsys):
     assert capsys.readouterr().out == "a.png -> out/a.denoised.png  (sigma 10)\n"
 
 
+def test_a_name_that_two_may_have_is_that_of_the_one_whose_format_stays(here, dn, capsys):
+    picture("in/p.gif")
+    picture("in/p.png")
+    assert run(["denoise", "in", "-o", "out", *dn]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("in/p.png -> out/p.denoised.png") and out.count(" -> ") == 1
+    assert "in/p.gif: its output out/p.denoised.png is also that of in/p.png" in err
+
+
 def test_an_input_that_is_refused_owns_no_output(here, dn, capsys):
     picture("x/a.png")
     picture("y/a.png")
@@ -693,7 +702,7 @@ def test_latents_of_a_model_that_is_not_shipped_ask_for_it(here, ae, capsys):
         [], ["nonsense"], ["denoise"], ["denoise", "a.png", "--sigma", "300"],
         ["denoise", "a.png", "--sigma", "x"],
         ["denoise", "a.png", "--strength", "2"], ["denoise", "a.png", "--tile", "-3"],
-        ["denoise", "a.png", "--tile", "9" * 5000],
+        ["denoise", "a.png", "--tile", "9" * 5000], ["denoise", "a.png", "--tile", "31"],
         ["denoise", "a.png", "--threads", "0"], ["denoise", "a.png", "-o", "-", "--json"],
         ["denoise", "-", "--json"], ["denoise", "-", "-"], ["denoise", "a.png", "b.png", "-o", "-"],
         ["denoise", "a.png", "b.png", "-o", "a.png"], ["encode", "a.png", "--dtype", "fp8"],

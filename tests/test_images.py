@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, PngImagePlugin, TiffImagePlugin, features
+from PIL import Image, ImageCms, IptcImagePlugin, PngImagePlugin, TiffImagePlugin, features
 
 from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ImageError, OutputError
@@ -570,6 +570,28 @@ def test_xmp_is_kept_with_its_orientation_reset(tmp_path, suffix):
     upright = b"" if suffix == ".tif" else b'tiff:Orientation="1"'  # Pillow takes it out of a TIFF
     kept = read_picture(tmp_path / f"a{suffix}").metadata["xmp"]
     assert kept == text.replace(b'tiff:Orientation="6"', upright)
+
+
+def test_captions_and_comment_of_a_jpeg_are_kept_in_a_jpeg(tmp_path):
+    caption = b"\x1c\x02\x78\x00\x09A caption"
+    segment = b"Photoshop 3.0\0" + b"8BIM\x04\x25\0\0" + struct.pack(">I", 3) + b"abc\0"  # of another kind
+    segment += b"8BIM\x04\x04\0\0" + struct.pack(">I", len(caption)) + caption
+    pixels("RGB").save(
+        tmp_path / "a.jpg",
+        comment=b"said \xff",
+        extra=b"\xff\xed" + struct.pack(">H", len(segment) + 2) + segment,
+    )
+    picture = read_picture(tmp_path / "a.jpg")
+    assert write_picture(picture, tmp_path / "b.jpg") == ()
+    with Image.open(tmp_path / "b.jpg") as again:
+        assert IptcImagePlugin.getiptcinfo(again) == {(2, 120): b"A caption"}
+        assert again.info["comment"] == b"said \xff" and list(again.info["photoshop"]) == [0x0404]
+    (note,) = write_picture(picture, tmp_path / "b.png")
+    assert note == "IPTC captions are kept in a JPEG alone, not in PNG"
+    write_picture(picture.stripped(), tmp_path / "c.jpg")
+    assert not any(word in (tmp_path / "c.jpg").read_bytes() for word in (b"caption", b"said", b"Photoshop"))
+    long = replace(picture, metadata={"iptc": caption * 10_000})
+    assert write_picture(long, tmp_path / "d.jpg") == ("IPTC is too long for a JPEG",)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

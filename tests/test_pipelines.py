@@ -664,6 +664,22 @@ def test_clipped_places_are_as_noisy_as_the_others_where_those_agree():
     assert np.array_equal(uneven, before)
 
 
+def test_texture_is_not_taken_for_noise_where_the_picture_is_calm_elsewhere():
+    level = np.full((10, 10), 3, np.float32)
+    level[:2], level[2:4, :5], level[9], level[8, 0] = 0.1, 10, 12, 30
+    clipped = np.zeros((10, 10), bool)
+    limit = 1.4 * 3 + 0.5
+    found = pipelines._without_texture(level, clipped)
+    assert (found[:2] == np.float32(0.1)).all() and (found[4:8] == 3).all()  # not less than there is
+    assert found[2:4, :5] == pytest.approx(limit)
+    assert found[9] == pytest.approx((limit + 12) / 2) and found[8, 0] == 30  # loud noise is noise
+    assert (level[2:4, :5] == 10).all()
+    clipped[4:9] = clipped[2:4, 5:] = True  # where noise is missing, it is not calm
+    assert pipelines._without_texture(level, clipped)[2, 0] == 10
+    for nothing in (np.zeros((3, 3), np.float32), np.full((3, 3), 0.4, np.float32)):
+        assert np.array_equal(pipelines._without_texture(nothing, np.zeros((3, 3), bool)), nothing)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
 def test_clipped_cells_are_those_with_values_at_either_end(dtype):
     peak = np.iinfo(dtype).max if dtype != np.float32 else 1

@@ -14,11 +14,12 @@ from PIL import Image
 from .image_guard import is_costly
 
 __all__ = [
-    "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "described", "has_gain_map", "keep_letters",
+    "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "described", "has_gain_map", "keep_letters",
     "layout_of_pixels", "png_colours", "read_metadata", "upright", "webp_is_lossless",
 ]  # fmt: skip
 
 _DESCRIPTION = 0x010E
+IPTC = 0x0404  # captions and keywords of agencies, among what Photoshop writes to a JPEG
 INTEROPERABILITY = 0xA005  # in an EXIF block, the place of another in the file: not so in a new file
 # Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
 # artist, copyright, EXIF and GPS blocks.
@@ -62,6 +63,11 @@ def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
         if turned:
             xmp = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", xmp)
         metadata["xmp"] = _GAIN_MAP.sub(b"", xmp) if has_gain_map(xmp) else xmp
+    resources = image.info.get("photoshop")  # of a JPEG
+    if isinstance(resources, dict) and isinstance(iptc := resources.get(IPTC), bytes) and iptc:
+        metadata["iptc"] = iptc
+    if image.format in ("JPEG", "MPO") and isinstance(text := image.info.get("comment"), bytes) and text:
+        metadata["comment"] = text
     if not {"srgb", "icc_profile"} & image.info.keys():  # of a PNG, or of an image made from one
         gamma = image.info.get("gamma")
         if isinstance(gamma, float) and 0 < gamma < 10 and abs(gamma - SRGB_GAMMA) > 1e-3:

@@ -18,7 +18,7 @@ from .deep_colour import is_deep, two_bytes_wide, write_netpbm, write_png
 from .errors import OutputError
 from .files import as_path, atomic_writer, reason
 from .image_bytes import bmp_with_alpha, join_tiffs, widen_tiff
-from .image_metadata import EXIF_BLOCK, GPS_BLOCK, INTEROPERABILITY, keep_letters, layout_of_pixels
+from .image_metadata import EXIF_BLOCK, GPS_BLOCK, INTEROPERABILITY, IPTC, keep_letters, layout_of_pixels
 from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
 __all__ = ["WRITABLE_SUFFIXES", "encode_picture", "suffix_for", "write_format", "write_picture"]
@@ -41,7 +41,7 @@ _FORMATS = {
     for suffixes, spec in {
         ".png": _Format("PNG", _DEEP, {"compress_level": 4}, _ALL, ("LA", "RGB", "RGBA")),
         ".jpg .jpeg .jpe .jfif": _Format(
-            "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": "4:4:4"}, _ALL
+            "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": "4:4:4"}, (*_ALL, "iptc", "comment")
         ),
         ".webp": _Format("WEBP", ("RGB", "RGBA"), {"quality": 95, "exact": True}, _ALL[:3]),
         ".tif .tiff": _Format(
@@ -212,12 +212,16 @@ def _prepare(
             options["subsampling"] = "4:2:0"
     elif spec.name == "WEBP" and (picture.metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
         options["lossless"] = True
+    if "iptc" in picture.metadata and spec.name != "JPEG":
+        notes = (*notes, f"IPTC captions are kept in a JPEG alone, not in {spec.name}")
     if spec.name == "JPEG":
         # A JPEG segment holds 64 KiB; what other formats carried may be longer.
-        for key in ("exif", "xmp"):
+        for key in ("exif", "xmp", "iptc"):
             if len(options.get(key, b"")) > 65000:
                 del options[key]
                 notes = (*notes, f"{key.upper()} is too long for a JPEG")
+        if iptc := options.pop("iptc", b""):
+            options["extra"] = _photoshop(IPTC, iptc)
     gamma = picture.metadata.get("gamma")
     if gamma and spec.name != "PNG":
         notes = (
@@ -253,6 +257,13 @@ def _prepare(
             tags[_TIFF_XMP] = options.pop("xmp")
         options["tiffinfo"] = tags  # with these Pillow ignores an option exif
     return image, options, notes
+
+
+def _photoshop(number: int, data: bytes) -> bytes:
+    """A JPEG's segment with one of Photoshop's resources."""
+    resource = b"8BIM" + struct.pack(">H2xI", number, len(data)) + data + bytes(len(data) % 2)
+    segment = b"Photoshop 3.0\0" + resource
+    return b"\xff\xed" + struct.pack(">H", 2 + len(segment)) + segment
 
 
 def describes(profile: bytes, mode: str) -> bool:

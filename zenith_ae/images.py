@@ -83,8 +83,8 @@ class Picture:
     layout : what the C channels are: "L", "LA", "RGB", "RGBA" or "CMYK".
     mode : the Pillow mode that the pixels came from.
     format : the file's format as Pillow names it ("PNG"), or None.
-    metadata : "icc_profile", "exif", "xmp" (bytes), "dpi" (pair), "lossless" (bool), "gamma" (of a PNG
-        that says it in place of a profile), and of
+    metadata : "icc_profile", "exif", "xmp", of a JPEG "iptc" and "comment" (bytes), "dpi" (pair),
+        "lossless" (bool), "gamma" (of a PNG that says it in place of a profile), and of
         animations "duration" (milliseconds) and "loop" (times, 0 for ever), as known.
     notes : sentences about what could not be kept.
     more : the other pictures of an animation or document, if they were asked for.
@@ -144,8 +144,8 @@ class Picture:
         """Without what says where, when and with what it was taken, on any page; ICC profiles stay."""
 
         def bare(one: Picture) -> Picture:
-            kept = {k: v for k, v in one.metadata.items() if k not in ("exif", "xmp", "dpi")}
-            return replace(one, metadata=kept)
+            told = ("exif", "xmp", "iptc", "comment", "dpi")
+            return replace(one, metadata={k: v for k, v in one.metadata.items() if k not in told})
 
         return self.map(bare)
 

@@ -66,6 +66,10 @@ _DOTTED = 2
 # number where the level is the same everywhere (0.02 to 0.05), from the second on where it is not; and how
 # far single ones are from it. Levels below the least one (0..255) say where there is noise at all.
 _ERRORS, _LARGE_ERRORS, _LEAST_EVEN = (0.05, 0.08), (0.15, 0.3), 1.0
+# Where noise is not white, what local estimates exceed so many times the level of a picture's calmer part by,
+# and so much (0..255), is taken for texture; that level is this quantile of those from the next number on.
+# From the last but one on they are believed more and more, within the last: no texture looks that loud.
+_TEXTURE_TIMES, _TEXTURE_MORE, _CALM, _COUNTING, _BELIEVED = 1.4, 0.5, 0.3, 0.5, (11.0, 2.0)
 # Photographs have noise of their own, about so much in smooth places, which an estimator that learned from
 # them does not count; and from which level on that does not matter.
 _OWN_NOISE, _LOUD = 2.0, 12.0
@@ -454,6 +458,11 @@ class Denoiser(_Pipeline):
         return maps[0] if getattr(image, "ndim", 3) < 4 else maps
 
     @cached_property
+    def _bounded(self) -> bool:
+        """Whether a level is that of noise, and bounds what is changed; not so of softness."""
+        return self.engine.weights.metadata.get("task") == "noise"
+
+    @cached_property
     def _cells(self) -> dict[str, int]:
         cells = {part: alignment(layers) for part, layers in self.config.parts.items()}
         cells["denoiser"] = lcm(cells["denoiser"], cells.get("white", 1))  # either may be run
@@ -497,10 +506,14 @@ class Denoiser(_Pipeline):
             if is_two_tone(picture):
                 level[...] = 0
                 continue
-            _make_even(level, _clipped(picture, level.shape))
-            least = _least_noise(picture) if level.mean() < _LOUD else 0.0
-            if least > np.median(level) and self._experts(rgb[i : i + 1], "RGB", tile) == ["white"]:
-                np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
+            clipped = _clipped(picture, level.shape)
+            _make_even(level, clipped)
+            if self._experts(rgb[i : i + 1], "RGB", tile) == ["white"]:
+                least = _least_noise(picture) if level.mean() < _LOUD else 0.0
+                if least > np.median(level):
+                    np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
+            elif self._bounded:
+                level[...] = _without_texture(level, clipped)
             if level.any():
                 level[_drawn(picture, level.shape)] = 0
         return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
@@ -535,19 +548,18 @@ class Denoiser(_Pipeline):
         strength, luma, chroma, grain = shares.values()
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
-        bounded = self.engine.weights.metadata.get("task") == "noise"
         if isinstance(sigma, str):
             if sigma != "auto":
                 raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
             levels = self.sigma_maps(pixels, layout, tile)
         else:
             levels = _levels(sigma, pixels.shape[:3])
-        told = bounded and not isinstance(sigma, str) and "estimator" in self.config.parts
+        told = self._bounded and not isinstance(sigma, str) and "estimator" in self.config.parts
         out = np.array(pixels)
         todo = [
             i
             for i in range(len(pixels))
-            if levels[i].any() or not (bounded or is_two_tone(to_rgb(pixels[i : i + 1], layout)[0]))
+            if levels[i].any() or not (self._bounded or is_two_tone(to_rgb(pixels[i : i + 1], layout)[0]))
         ]
         if strength == 0 or not todo:
             return out
@@ -567,7 +579,7 @@ class Denoiser(_Pipeline):
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
                 plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
                 rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
-                bound = levels[part] if bounded else None
+                bound = levels[part] if self._bounded else None
                 residual = self._residual(rgb, plane, experts, bound, height, width, tile, passes)
                 for i, level in lower.items():
                     del plane  # as large as a third of the residual
@@ -720,6 +732,22 @@ def _make_even(level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> None:
         kept = np.clip((far - least) / (most - least), everywhere, 1)
         kept[clipped & (ratio < 1)] = 0
         level[...] = np.where(kept < 1, median * ratio**kept, level)
+
+
+def _without_texture(level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Local levels (h, w), limited to what the picture's calmer part makes likely of the rest.
+
+    To an estimator a lawn, sand or asphalt is as noisy as fine grain, in some places more than in others, and
+    a denoiser that is told so wipes it out in patches. Told too little, it leaves hardly more noise in: by a
+    limit real noise loses little. White noise has none, since it can be told from texture.
+    """
+    known = level[(level > _COUNTING) & ~clipped]
+    if not known.size:
+        return level
+    limit = np.float32(_TEXTURE_TIMES * np.quantile(known, _CALM) + _TEXTURE_MORE)
+    least, within = _BELIEVED
+    believed = np.clip((level - least) / within, 0, 1)
+    return np.minimum(level, limit + believed * (level - limit))
 
 
 def _least_noise(picture: NDArray) -> float:
