@@ -185,11 +185,12 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             block_out_channels=(64,) * (int(log2(config.factor)) + 1),
             space="" if weights.space == weights.hash else weights.space,
             **latent_numbers(weights),
-        ).to(torch.float32)  # whatever torch's default is
+        ).float()  # whatever torch's default is
         state = {name: torch.from_numpy(tensor.copy()) for name, tensor in weights.tensors.items()}
         made.load_state_dict(state | {f"bn.{k}": v for k, v in made.bn.state_dict().items()})
         made.eval().requires_grad_(False)
-        return made if torch_dtype is None else made.to(torch_dtype)
+        # ModelMixin's own `to` warns of any dtype.
+        return made if torch_dtype is None else nn.Module.to(made, torch_dtype)
 
     # -- AutoencoderTiny's interface ---------------------------------------------------------
 
