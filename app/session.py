@@ -415,9 +415,12 @@ def denoised(
 
     def clean(one: Picture) -> Picture:
         pixels = one.pixels[None]
+        estimated = isinstance(sigma, str)
         level = model.sigma_maps(pixels, one.layout, tile) if isinstance(sigma, str) else sigma
         levels.append(float(level if isinstance(level, (int, float)) else level.mean()))
-        return one.with_pixels(model.clean(pixels, one.layout, level, tile=tile, **settings)[0])
+        return one.with_pixels(
+            model.clean(pixels, one.layout, level, tile=tile, estimated=estimated, **settings)[0]
+        )
 
     result = picture.map(clean)
     return result, sum(levels) / len(levels)

@@ -176,6 +176,24 @@ def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, mon
     np.testing.assert_array_equal(together[2], model.clean(pixels[2:], layout, far)[0])
 
 
+def test_the_commands_estimate_noise_once_and_do_what_the_library_does(monkeypatch):
+    pytest.importorskip("click")
+    from zenith_ae.app.session import denoised
+
+    model, maps, calls = zenith_ae.load("zenith-denoise-fast", threads=1), Denoiser.sigma_maps, []
+    mottle = np.random.default_rng(0).normal(size=(98, 130, 3))
+    mottle = sum(np.roll(mottle, shift, axis) for axis in (0, 1) for shift in (0, 1)) * 6
+    pixels = np.clip(128 + mottle, 0, 255).astype(np.uint8)
+    assert model.experts(pixels) == ["denoiser"]
+    monkeypatch.setattr(Denoiser, "sigma_maps", lambda *given: (calls.append(1), maps(*given))[1])
+    result, level = denoised(model, Picture(pixels, "RGB", "RGB"), "auto", {})
+    assert len(calls) == 1
+    assert level == pytest.approx(model.estimate_sigma(pixels).mean())
+    assert np.array_equal(result.pixels, model(pixels))
+    told = denoised(model, Picture(pixels, "RGB", "RGB"), 3 * level, {})[0]
+    assert np.array_equal(told.pixels, model(pixels, 3 * level))
+
+
 def test_an_expert_comes_with_what_tells_where_to_use_it(expert):
     for part in ("white", "sorter"):
         parts = {p: layers for p, layers in expert.config.parts.items() if p != part}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RESULTS",
     "as_path",
+    "as_text",
     "atomic_writer",
     "is_device",
     "is_result",
@@ -46,6 +47,11 @@ def as_path(value: Any) -> Path:
     if not isinstance(value, (str, os.PathLike)):
         raise ValueError(f"a path is text or a pathlib.Path, not {type(value).__name__}")
     return Path(value)
+
+
+def as_text(value: object) -> str:
+    """What can be stored as UTF-8: names of files need not be text."""
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def visible(text: str) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import LatentError
-from .files import as_path, atomic_writer, reason, safetensors_bytes
+from .files import as_path, as_text, atomic_writer, reason, safetensors_bytes
 
 __all__ = [
     "BITS",
@@ -213,14 +213,14 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
     metadata = {
         "format": _FORMAT,
         "format_version": "2" if dtype == "uint8" else "1",
-        "model": _text(file.model),
-        "weights": _text(file.weights),
+        "model": as_text(file.model),
+        "weights": as_text(file.weights),
         "height": str(height),
         "width": str(width),
         "mode": file.mode,
     }
     if file.space:
-        metadata["space"] = _text(file.space)
+        metadata["space"] = as_text(file.space)
     return safetensors_bytes(tensors, metadata)
 
 
@@ -280,11 +280,6 @@ def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
         raise LatentError(f"{name}: damaged latent file (a {width} x {height} picture of mode {mode!r:.40}); "
                           "encode the picture again")  # fmt: skip
     return LatentFile(latents, model, weights, height, width, mode, metadata.get("space", ""))
-
-
-def _text(value: object) -> str:
-    """As it can be stored: names of files need not be text."""
-    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _exists(width: int, height: int, mode: str) -> bool:

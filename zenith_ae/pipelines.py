@@ -427,7 +427,7 @@ class Denoiser(_Pipeline):
             If ``sigma`` is out of range or of a wrong shape, one of the shares is out of range, or
             ``passes`` is another number.
         """
-        shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+        shares: dict[str, Any] = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
         if is_compiling():
             return uncompiled(self)(image, sigma, tile=tile, passes=passes, **shares)
         if getattr(image, "more", ()):
@@ -530,9 +530,11 @@ class Denoiser(_Pipeline):
         chroma: float = 1.0,
         grain: float = 0.0,
         passes: int = 1,
+        estimated: bool = False,
     ) -> NDArray:
         """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out.
 
+        ``estimated`` says that ``sigma`` is what `sigma_maps` found, so that it is not asked again.
         Pictures that are drawn in two colours (`is_two_tone`) stay as they are at level 0, which is also
         what is estimated of them.
         """
@@ -554,7 +556,8 @@ class Denoiser(_Pipeline):
             levels = self.sigma_maps(pixels, layout, tile)
         else:
             levels = _levels(sigma, pixels.shape[:3])
-        told = self._bounded and not isinstance(sigma, str) and "estimator" in self.config.parts
+        estimated = estimated or isinstance(sigma, str)
+        told = self._bounded and not estimated and "estimator" in self.config.parts
         out = np.array(pixels)
         todo = [
             i

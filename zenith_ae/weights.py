@@ -30,7 +30,7 @@ import safetensors.numpy
 from numpy.typing import DTypeLike, NDArray
 
 from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
-from .files import atomic_writer, reason, safetensors_bytes, write_together
+from .files import as_text, atomic_writer, reason, safetensors_bytes, write_together
 from .latents import SUFFIX as LATENT_SUFFIX
 from .models import zoo
 from .models.spec import ModelConfig, cached_property
@@ -370,8 +370,7 @@ def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
     config = replace(config, parts={part: config.parts[part] for part in _PARTS if part in parts})
     named = {f"{part}.{key}": t for part, entries in parts.items() for key, t in entries.items()}
     space = Weights(config, named).hash  # before the file's name gets into it
-    name = name.encode("utf-8", "backslashreplace").decode()  # which need not be text
-    return Weights(replace(config, name=name), named, {**metadata, "space": space})
+    return Weights(replace(config, name=as_text(name)), named, {**metadata, "space": space})
 
 
 def save_weights(

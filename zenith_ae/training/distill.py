@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ..engine import Engine, create
 from ..errors import ConfigError, ImageError, WeightsError
-from ..files import atomic_writer
+from ..files import as_text, atomic_writer
 from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
 from ..models.spec import ModelConfig
@@ -85,8 +85,7 @@ def identify(weights: Weights, pool: ImagePool) -> str:
     pixels = 0
     for picture in pool.images:
         pixels = crc32(picture.tobytes(), pixels)
-    names = " ".join(pool.names).encode("utf-8", "backslashreplace").decode()
-    return f"{weights.hash} {pixels:08x} {names}"
+    return f"{weights.hash} {pixels:08x} {as_text(' '.join(pool.names))}"
 
 
 def teacher_engine(weights: Weights, train: TrainConfig) -> Engine:
