@@ -517,6 +517,7 @@ def autoencode(
     help="Pictures on the sheet.",
 )
 @click.option("--case", help="Case on the sheet, by its name in the table [default: the first].")
+@click.option("--overwrite", is_flag=True, help="Replace an existing sheet.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def evaluate(
     model: str,
@@ -534,6 +535,7 @@ def evaluate(
     sheet: Path | None,
     worst: int,
     case: str | None,
+    overwrite: bool,
     as_json: bool,
 ) -> int:
     """Measure PSNR and SSIM of a model on a folder or .tar pack of pictures.
@@ -562,7 +564,7 @@ def evaluate(
         if sys.stderr.isatty():
             click.echo(f"\r{done + 1}/{count} {visible(name)[-60:]:60}", err=True, nl=done + 1 == count)
 
-    places = None if sheet is None else ContactSheet(sheet, worst, case)
+    places = None if sheet is None else ContactSheet(sheet, worst, case, overwrite)
     if sheet is not None:  # now: what is measured below may take an hour
         make_folder(sheet)
     measured = load(model, threads=threads)

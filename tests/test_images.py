@@ -17,7 +17,7 @@ from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
 from zenith_ae.image_bytes import join_tiffs
-from zenith_ae.image_metadata import EXIF_BLOCK, GPS_BLOCK, ORIENTATION
+from zenith_ae.image_metadata import EXIF_BLOCK, GPS_BLOCK, ORIENTATION, described
 from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 from zenith_ae.images import Picture, from_pil, read_picture, to_8_bits, to_pil
 
@@ -617,6 +617,45 @@ def test_orientation_is_applied_and_reset(tmp_path, orientation, suffix):
     out = Image.open(tmp_path / f"out{suffix}")
     assert out.getexif().get(0x0112, 1) == 1
     assert np.array_equal(np.asarray(out), upright)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("order", ["II", "MM"])
+def test_width_and_height_in_exif_turn_with_the_picture(tmp_path, orientation, order):
+    exif = Image.Exif()
+    exif.endian = {"II": "<", "MM": ">"}[order]
+    exif[0x0112], exif[0x8769] = orientation, {0x9003: "2024", 0xA002: 9000, 0xA003: 70_000, 0xA405: 35}
+    block = exif.tobytes()
+    assert block[6:8] == order.encode()
+    file = saved(pixels("RGB"), ".jpg", tmp_path, exif=block)
+    inner = dict(Image.open(file).getexif().get_ifd(0x8769))
+    sides = (9000, 70_000) if orientation < 5 else (70_000, 9000)
+    wanted = inner | dict(zip((0xA002, 0xA003), sides, strict=True))
+    picture = read_picture(file)
+    again = Image.Exif()
+    again.load(picture.metadata["exif"])
+    assert again.get_ifd(0x8769) == wanted
+    again = Image.Exif()
+    again.load(described(Image.open(file).getexif()))  # as for a file whose block cannot be walked
+    assert again.get_ifd(0x8769) == wanted
+    damaged = block.replace(struct.pack(exif.endian + "I", 38), struct.pack(exif.endian + "I", 38_000), 1)
+    for cut in (damaged, block[:-40]):
+        kept = read_picture(saved(pixels("RGB"), ".jpg", tmp_path, exif=cut)).metadata["exif"]
+        assert len(kept) == len(cut) and sum(a != b for a, b in zip(kept, cut, strict=True)) <= 1
+
+
+def test_an_animation_in_avif_plays_for_ever(tmp_path):
+    pytest.importorskip("PIL._avif")
+    first, second = (from_pil(image, {"loop": 3}) for image in shades(10, 200))
+    (note,) = write_picture(replace(first, more=(second,)), tmp_path / "a.avif")
+    assert note == "AVIF plays the animation over and over, not 3 times"
+    again = read_picture(tmp_path / "a.avif", every=True)
+    assert len(again.more) == 1 and again.metadata["loop"] == 0
+    assert write_picture(again, tmp_path / "b.avif") == ()
+    write_picture(again, tmp_path / "b.webp")
+    assert frames_of(tmp_path / "b.webp")[1] == 0
+    write_picture(first, tmp_path / "c.avif")
+    assert "loop" not in read_picture(tmp_path / "c.avif").metadata
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif", ".jpg"])

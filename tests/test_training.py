@@ -1903,8 +1903,11 @@ def test_a_model_starts_from_what_fits_of_another(photos, bounded, tmp_path, cap
         new = name in ("encoder.2.weight", "encoder.2.bias", "decoder.0.weight")
         wanted = fresh[name] if new else torch.from_numpy(stored[name])
         torch.testing.assert_close(value, wanted, rtol=0, atol=0)
+    other = restore.build_modules(zoo.build("zenith-taesd-nano"))
+    fresh = {name: value.clone() for name, value in other.state_dict().items()}
     with pytest.raises(WeightsError, match="architecture"):
-        restore.load_into(restore.build_modules(zoo.build("zenith-taesd-nano")), path)
+        restore.load_into(other, path)
+    assert all(torch.equal(value, fresh[name]) for name, value in other.state_dict().items())
 
 
 def test_a_deeper_model_starts_as_the_one_it_grew_from(photos, denoiser, tmp_path) -> None:

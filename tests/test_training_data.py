@@ -1037,6 +1037,12 @@ def test_contact_sheet_shows_the_worst_place_of_the_worst_pictures(tmp_path: Pat
     assert list(difference) == [255] * 3  # 0.5 + 4 * 0.3, clipped
     with pytest.raises(OutputError, match="exists"):
         ContactSheet(tmp_path / "worst.png")
+    other = ContactSheet(tmp_path / "worst.png", count=1, overwrite=True)
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "worst.png").convert("RGB")), shown)  # still
+    calls = iter([0.1, 0.3, 0.2])
+    evaluate_model(Spoiling(), tmp_path / "in", observe=other)
+    other.save()
+    assert Image.open(tmp_path / "worst.png").height < len(shown)
     with pytest.raises(OutputError, match=r"\.png"):
         ContactSheet(tmp_path / "worst.tiff")
     with pytest.raises(OutputError, match="nothing to show"):

@@ -7,6 +7,7 @@ import os
 import re
 import struct
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 from PIL import Image
@@ -31,6 +32,8 @@ _DESCRIPTIVE_TAGS = (
     *(_RATING + _SAID_IN_WINDOWS),
 )
 ORIENTATION = 0x0112
+_SIDES = (0xA002, 0xA003)  # width and height in pixels, in the EXIF block
+_SIDEWAYS = (5, 6, 7, 8)  # orientations with which these change places
 # None of it looks at a byte more than a few times, however the text is made.
 _GAIN_MAP = re.compile(
     rb"<Container:Directory>(?:(?!<Container:Directory>).)*?</Container:Directory>"
@@ -128,6 +131,8 @@ def described(
             if block := dict(tags.get_ifd(tag) if blocks is None else blocks.get(tag, {})):
                 keep_letters(block)
                 block.pop(INTEROPERABILITY, None)
+                if turned and tags.get(ORIENTATION) in _SIDEWAYS and block.keys() >= set(_SIDES):
+                    block |= {side: block[other] for side, other in zip(_SIDES, _SIDES[::-1], strict=True)}
                 kept[tag] = block
         elif tag in tags and not (tag == _DESCRIPTION and layout_of_pixels(tags[tag])):
             kept[tag] = tags[tag]
@@ -159,22 +164,41 @@ def keep_letters(tags: MutableMapping[int, Any]) -> None:
 
 
 def _reset_orientation(exif: bytes) -> bytes | None:
-    """``exif`` with orientation 1, every other byte the same; None if it cannot be walked."""
+    """``exif`` with orientation 1, and with it width and height; None if it cannot be walked.
+
+    Every other byte stays the same.
+    """
     start = 6 if exif.startswith(b"Exif\0\0") else 0
     order = {b"II": "<", b"MM": ">"}.get(exif[start : start + 2])
     if order is None:
         return None
     data = bytearray(exif)
-    try:
-        (offset,) = struct.unpack_from(order + "I", data, start + 4)
+
+    def entries(offset: int) -> dict[int, int]:
+        """Where the entries of a directory are, by their tags."""
         (count,) = struct.unpack_from(order + "H", data, start + offset)
-        for i in range(count):
-            entry = start + offset + 2 + 12 * i
-            if struct.unpack_from(order + "H", data, entry)[0] == ORIENTATION:
-                struct.pack_into(order + "HIHH", data, entry + 2, 3, 1, 1, 0)
+        places = (start + offset + 2 + 12 * i for i in range(count))
+        return {struct.unpack_from(order + "H", data, place)[0]: place for place in places}
+
+    try:
+        tags = entries(*struct.unpack_from(order + "I", data, start + 4))
+        if place := tags.get(ORIENTATION):
+            (value,) = struct.unpack_from(order + "H", data, place + 8)
+            struct.pack_into(order + "HIHH", data, place + 2, 3, 1, 1, 0)
+            if value in _SIDEWAYS and (block := tags.get(EXIF_BLOCK)):
+                with suppress(struct.error):  # damaged farther in
+                    below = entries(*struct.unpack_from(order + "I", data, block + 8))
+                    _exchange(data, *map(below.get, _SIDES))
     except struct.error:
         return None
     return bytes(data)
+
+
+def _exchange(data: bytearray, first: int | None, second: int | None) -> None:
+    """Exchange what two entries of a directory say (kind, count and value), if both are there."""
+    if first and second:
+        one, other = slice(first + 2, first + 12), slice(second + 2, second + 12)
+        data[one], data[other] = data[other], data[one]
 
 
 def upright(image: Image.Image, metadata: dict[str, Any]) -> Image.Image:

@@ -157,6 +157,8 @@ def encode_picture(
     if picture.more and spec.name != "TIFF":
         rest = [page for page, *_ in pages[1:]]
         options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
+        if spec.name == "AVIF" and (times := options.pop("loop")):
+            notes = (*notes, f"AVIF plays the animation over and over, not {times} time{'s' * (times > 1)}")
     wide = [_stored_deep(one, spec) for one in picture.frames]
     try:
         if spec.name == "PNG" and wide[0]:

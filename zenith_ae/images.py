@@ -399,6 +399,8 @@ class _Pages:
         if image.format == "GIF" and metadata.get("loop"):
             # It says how often to repeat, others how often to play; WebP has 16 bits for it too.
             metadata["loop"] = min(metadata["loop"] + 1, 2**16 - 1)
+        if image.format == "AVIF" and getattr(image, "n_frames", 1) > 1:
+            metadata["loop"] = 0  # as browsers play nearly all of them; Pillow does not say
         if self.format == "TIFF":
             _forget_other_pages(metadata, image)
         return metadata

@@ -44,19 +44,23 @@ class ContactSheet:
     path : the file to write, .png, .webp or .jpg.
     count : rows.
     case : what to look at ("sigma 25", "other's decoder", ...); by default the first that comes.
+    overwrite : replace the file, once there is a sheet, where it exists.
 
     Raises
     ------
     OutputError
-        If the suffix is none of these, or the file exists; at the second picture, if there is no such case.
+        If the suffix is none of these, or the file exists and is not to be replaced; at the second picture,
+        if there is no such case.
     """
 
-    def __init__(self, path: str | Path, count: int = 8, case: str | None = None) -> None:
+    def __init__(
+        self, path: str | Path, count: int = 8, case: str | None = None, overwrite: bool = False
+    ) -> None:
         self.path, self.count, self.case = Path(path), count, case
         if self.path.suffix.lower() not in (".png", ".webp", ".jpg", ".jpeg"):
             raise OutputError(f"{path}: a contact sheet is a .png, .webp or .jpg file")
-        if self.path.exists():
-            raise OutputError(f"{path}: exists; remove it or choose another name")
+        if self.path.exists() and not overwrite:
+            raise OutputError(f"{path}: exists; give --overwrite, or another name")
         self.places: list[_Place] = []
         self._cases: set[str] = set()  # that came
 

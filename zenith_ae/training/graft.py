@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 from zlib import crc32
 
 import numpy as np
@@ -434,43 +434,16 @@ def train_graft(
     ImageError
         If no picture is as large as a crop.
     """
-    for option, given in (("critic-weight", critic_weight), ("cycle-weight", cycle_weight), ("eye", eye)):
-        if part == "encoder" and given:
-            raise ConfigError(
-                f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
-            )
-    if all_layers and part == "encoder":
-        raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
-    if latent_weight and not all_layers:
-        raise ConfigError("--latent-weight is for --all-layers, with which the encoder can learn too")
-    if latent_weight and taught < 1:
-        raise ConfigError(
-            "--taught is for an encoder that stays as it is; with --latent-weight a decoder learns from the "
-            "latents of either in any case"
-        )
+    judges = {"critic-weight": critic_weight, "cycle-weight": cycle_weight, "eye": eye}
+    _check_options(part, judges, all_layers, latent_weight, taught)
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
-    seam = find_seam(config, weights.config, part)
-    settled = tuple(f"{part}.{i}." for i in range(seam.shared)) if all_layers else ()
     begun = load_weights(init) if init else None
-    fitted = {p for p in config.parts if begun and is_fitted(begun, p)}
-    start = None  # what a decoder begins with, and its encoder
-    if part == "decoder":
-        start = _decoders_start(config, init, begun, weights, settled)
-    elif part == "encoder" and part in fitted:
-        raise ConfigError(
-            f"{init}: all layers of its encoder have learned, and those that it shared with "
-            f"{weights.config.name} would be reset"
-        )
-    if all_layers:
-        seam, fitted = Seam(part, shared=0, stride=FACTOR, margin=0), {part, *fitted}
-    if latent_weight:
-        deep = len(config.parts["encoder"]) - find_seam(config, weights.config, "encoder").shared
-        settled += tuple(f"encoder.{i}." for i in range(deep, len(config.parts["encoder"])))
-        fitted = {"encoder", *fitted}
+    plan = _plan(config, weights, part, init, begun, all_layers, latent_weight > 0)
+    seam = plan.seam
     eyes = None  # whose encoder looks, and its seam
-    if start is not None and (perceptual_weight or cycle_weight):
-        eyes = _eyes(weights.config, start, eye)
+    if plan.start is not None and (perceptual_weight or cycle_weight):
+        eyes = _eyes(weights.config, plan.start, eye)
     elif eye is not None:
         raise ConfigError("--eye has nothing to judge: --perceptual-weight and --cycle-weight are both 0")
     least = FACTOR * -(-(2 * seam.margin * seam.stride + LEAST_INSIDE) // FACTOR)
@@ -479,27 +452,20 @@ def train_graft(
     torch.manual_seed(train.seed)
     if train.threads:
         torch.set_num_threads(train.threads)
-    network = teacher_part(weights, part).to(train.device)
+    network = teacher_part(weights, part)
     everything = load_pool(data, train.drawn, FACTOR)
     with first_process_first(train.device):
         z = teacher_latents(everything, weights, latents or train.out / "latents.npz", train)
     model = build_modules(config)
     if init:
         load_into(model, init)
-    model.requires_grad_(False)
-    layers = list(model[part].children())
-    for mine, theirs in zip(layers[seam.kept], list(network)[seam.kept], strict=True):
-        mine.load_state_dict(theirs.state_dict())
-    for layer in layers[seam.own]:
-        layer.requires_grad_(True)
-    if latent_weight:
-        model["encoder"].requires_grad_(True)
+    _take_and_freeze(model, network, seam, pair=latent_weight > 0)
 
     identity = f"{part} {seam.shared} {identify(weights, everything)}"
     lessons = None
-    if start is not None:
+    if plan.start is not None:
         lessons = partial(_decoders_lessons, everything, z, model, taught, train)
-        identity += f" {train.seed} {taught} {_identify_encoder(start) if taught < 1 else ''}"
+        identity += f" {train.seed} {taught} {_identify_encoder(plan.start) if taught < 1 else ''}"
     with first_process_first(train.device):
         kept = SeamFeatures.of(
             everything, seam, weights, train, features or train.out / "features", identity, lessons
@@ -528,8 +494,81 @@ def train_graft(
     wanted = [z[i] for i in validation.indices]
     evaluate = _validate(validation, wanted, part, reader, perceptual, pair=latent_weight > 0)
     return train_student(
-        config, weights, model, recipe, train, evaluate, resume, fitted, lambda name: name.startswith(settled)
-    )
+        config, weights, model, recipe, train, evaluate, resume, plan.fitted,
+        lambda name: name.startswith(plan.settled),
+    )  # fmt: skip
+
+
+def _check_options(
+    part: str, judges: dict[str, float | str | None], all_layers: bool, latent_weight: float, taught: float
+) -> None:
+    """Refuse options that do not go together. ``judges`` are those that judge a decoder's pictures."""
+    for option, given in judges.items():
+        if part == "encoder" and given:
+            raise ConfigError(
+                f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
+            )
+    if all_layers and part == "encoder":
+        raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
+    if latent_weight and not all_layers:
+        raise ConfigError("--latent-weight is for --all-layers, with which the encoder can learn too")
+    if latent_weight and taught < 1:
+        raise ConfigError(
+            "--taught is for an encoder that stays as it is; with --latent-weight a decoder learns from the "
+            "latents of either in any case"
+        )
+
+
+class _Plan(NamedTuple):
+    """What a training is about."""
+
+    seam: Seam
+    start: Weights | None  # what a decoder begins with, and its encoder
+    settled: tuple[str, ...]  # how names of parameters begin that were the teacher's and learn too
+    fitted: set[str]  # parts whose layers have all learned, afterwards
+
+
+def _plan(
+    config: ModelConfig,
+    teacher: Weights,
+    part: str,
+    init: str | None,
+    begun: Weights | None,
+    all_layers: bool,
+    pair: bool,
+) -> _Plan:
+    """``begun`` are the weights of the file ``init``; an encoder learns beside its decoder in a ``pair``."""
+    seam = find_seam(config, teacher.config, part)
+    settled = tuple(f"{part}.{i}." for i in range(seam.shared)) if all_layers else ()
+    fitted = {p for p in config.parts if begun and is_fitted(begun, p)}
+    start = None
+    if part == "decoder":
+        start = _decoders_start(config, init, begun, teacher, settled)
+    elif part in fitted:
+        raise ConfigError(
+            f"{init}: all layers of its encoder have learned, and those that it shared with "
+            f"{teacher.config.name} would be reset"
+        )
+    if all_layers:
+        seam, fitted = Seam(part, shared=0, stride=FACTOR, margin=0), {part, *fitted}
+    if pair:
+        layers = len(config.parts["encoder"])
+        deep = layers - find_seam(config, teacher.config, "encoder").shared
+        settled += tuple(f"encoder.{i}." for i in range(deep, layers))
+        fitted = {"encoder", *fitted}
+    return _Plan(seam, start, settled, fitted)
+
+
+def _take_and_freeze(model: nn.ModuleDict, teacher: Network, seam: Seam, pair: bool) -> None:
+    """Give a model the layers that its teacher keeps, and leave to learn what is the model's own."""
+    model.requires_grad_(False)
+    layers = list(model[seam.part].children())
+    for mine, theirs in zip(layers[seam.kept], list(teacher)[seam.kept], strict=True):
+        mine.load_state_dict(theirs.state_dict())
+    for layer in layers[seam.own]:
+        layer.requires_grad_(True)
+    if pair:
+        model["encoder"].requires_grad_(True)
 
 
 def _decoders_start(

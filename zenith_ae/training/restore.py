@@ -100,7 +100,7 @@ def load_into(model: nn.Module, path: str | Path) -> None:
     """
     weights = load_weights(path)
     state = model.state_dict()
-    fitting = {}
+    fitting, silent = {}, {}
     for part, network in model.named_children():
         origin = "denoiser" if part == "white" and part not in weights.config.parts else part
         mine, theirs = cast(Network, network).layers, weights.config.parts.get(origin, ())
@@ -117,7 +117,8 @@ def load_into(model: nn.Module, path: str | Path) -> None:
         known = {j for _, j in pairs}
         for j, layer in enumerate(mine):
             if known and j not in known and isinstance(layer, ZenithBlock):
-                state[f"{part}.{j}.expand.weight"].zero_()
+                last = f"{part}.{j}.expand.weight"
+                silent[last] = torch.zeros_like(state[last])
     added = set(EXPERT) - set(weights.config.parts)
     old = [name for name in state if name.split(".")[0] not in added]
     if 2 * len(fitting) < len(old):
@@ -127,7 +128,7 @@ def load_into(model: nn.Module, path: str | Path) -> None:
         )
     if len(fitting) < len(state):
         print(f"{path}: {len(fitting)} of {len(state)} tensors fit, the others start fresh", file=sys.stderr)
-    model.load_state_dict(state | fitting)
+    model.load_state_dict(state | silent | fitting)
 
 
 def _as_streams(theirs: Layers, tensors: dict[str, np.ndarray], mine: Layers) -> dict[str, np.ndarray]:
