@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,6 +49,10 @@ ISA_FLAGS["amx"] = [*ISA_FLAGS["avx512bf16"], "-mamx-tile", "-mamx-bf16"]
 # where a fused multiply-add is wanted, the vector layer says so.
 COMMON_FLAGS = ["-O3", "-std=c11", "-ffp-contract=off", "-g0"]
 CYTHON_FLAGS = ["-O1", "-g0"]  # thin code, where -O3 -g would be most of the build
+NEEDS = (
+    "zenith-ae needs a C compiler, GCC or Clang: install one (Debian and Ubuntu: apt install gcc; Fedora: "
+    "dnf install gcc; macOS: xcode-select --install; on Windows use WSL) and try again"
+)
 SANITIZER_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"]
 
 
@@ -79,8 +84,11 @@ class BuildKernels(build_ext):
     """build_ext that compiles the C files first, each with its own flags."""
 
     def build_extensions(self) -> None:
+        if sys.platform == "win32" or not self.knows([]):
+            raise SystemExit(NEEDS)
         sources = sorted({source for extension in self.extensions for source in extension.c_files})
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        with ThreadPoolExecutor(min(cpus, 4)) as pool:  # a level takes 300 MB
             objects = dict(zip(sources, pool.map(self.compile_c_file, sources), strict=True))
         for extension in self.extensions:
             extension.extra_objects = [o for source in extension.c_files for o in objects[source]]
@@ -88,15 +96,26 @@ class BuildKernels(build_ext):
 
     def compile_c_file(self, source: Path) -> list[str]:
         choices = isa_flags(source)
-        for i, flags in enumerate(choices):
-            try:
+        for flags in choices:
+            if self.knows(flags):
                 return self.compile_with(source, flags)
-            except Exception as error:  # CompileError lies elsewhere in every version of setuptools
-                if i == len(choices) - 1 and enabled("ZENITH_WERROR"):
-                    raise
-                # A compiler older than the instructions: the file is an empty table without them.
-                print(f"warning: {source.name} without {' '.join(flags)} ({error})", file=sys.stderr)
+        if choices:
+            if enabled("ZENITH_WERROR"):
+                raise SystemExit(f"{source.name}: the compiler does not know {' '.join(choices[-1])}")
+            # A compiler older than the instructions: the file is an empty table without them.
+            print(f"warning: {source.name} without {' '.join(choices[-1])}", file=sys.stderr)
         return self.compile_with(source, [])
+
+    def knows(self, flags: list[str]) -> bool:
+        """Whether there is a compiler that takes these flags, of an empty file."""
+        with tempfile.TemporaryDirectory() as folder:
+            empty = Path(folder, "empty.c")
+            empty.write_text("int zn_empty;\n")
+            try:
+                self.compiler.compile([str(empty)], output_dir=folder, extra_postargs=flags)
+            except Exception:  # CompileError lies elsewhere in every version of setuptools
+                return False
+        return True
 
     def compile_with(self, source: Path, flags: list[str]) -> list[str]:
         return self.compiler.compile(

@@ -1,11 +1,12 @@
-"""What automatic mode makes of loud camera noise, noise beside plain colours, faint noise on smooth surfaces,
-drawings and few dots; Markdown tables.
+"""What automatic mode makes of loud camera noise, noise in JPEGs of full colour, noise beside plain colours,
+faint noise on smooth surfaces, clean pictures that are crisp, drawings and few dots; Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
 it is before a camera reduces it, and with photosites that are stuck at some brightness; plain parts are a
 frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8
 bits, and a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of
-a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Drawings are
+a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Crisp are
+photographs that were sharpened, as phones do, or of which every other pixel is left out. Drawings are
 of thin strokes (text and shapes in a few plain colours, without soft edges), of soft edges (a page of text,
 an interface or line art) and halftones, as of print, as they are and with some harm. Dots are pixels
 that are black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that
@@ -22,7 +23,7 @@ from typing import Any
 
 import click
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageFilter
 from quality import CBSD68
 
 import zenith_ae
@@ -43,7 +44,13 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
         {"unreduced": 1.0, "hot": 1.0, "few": (1e-3, 1.001e-3)},
     ),
 }
+JPEGS = ((15, 80), (25, 70), (40, 50))  # sigma, and quality of the file
 FAINT = (2, 3, 5)
+CRISP: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "as they are": lambda clean: clean,
+    "sharpened, in a JPEG of quality 80": lambda clean: _sharpened(clean),
+    "every other pixel of every other row": lambda clean: np.ascontiguousarray(clean[::2, ::2]),
+}
 DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = {
     "thin strokes": (strokes,),
     "soft edges": (text, interface, line_art),
@@ -99,6 +106,12 @@ def _surface(rng: np.random.Generator) -> np.ndarray:
     return np.clip(surface, 0, 1).astype(np.float32)
 
 
+def _sharpened(clean: np.ndarray) -> np.ndarray:
+    mask = ImageFilter.UnsharpMask(radius=1, percent=120, threshold=0)
+    crisp = np.asarray(Image.fromarray(clean).filter(mask))[None] / np.float32(255)
+    return jpeg(crisp, np.random.default_rng(0), 80)[0][0]
+
+
 def _shot(share: float) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
     return lambda clean, rng: salt_and_pepper(clean, rng, share)[0]
 
@@ -147,6 +160,16 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         print_means(name, rows)
 
     print()
+    print_head("white noise in a JPEG of full colour", denoisers)
+    for sigma, quality in JPEGS:
+        rows = []
+        for i, picture in enumerate(clean):
+            target, rng = picture / np.float32(255), np.random.default_rng((sigma, i))
+            noisy = as_file(gaussian(target[None], rng, sigma / 255)[0])
+            rows.append(decibels(jpeg(noisy, rng, quality, subsample=False)[0][0], target, denoisers))
+        print_means(f"sigma {sigma}, quality {quality}", rows)
+
+    print()
     print_head("sigma 15 beside", denoisers)
     for name, part in _plain_parts().items():
         plain, colour = part()
@@ -177,6 +200,12 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             noisy = as_file(gaussian(target[None], rng, sigma / 255)[0][0])
             rows.append(decibels(noisy, target, denoisers))
         print_means(f"sigma {sigma}", rows)
+
+    print()
+    print_head("clean photographs", denoisers)
+    for name, change in CRISP.items():
+        given = [change(picture) for picture in clean]
+        print_means(name, [decibels(picture, picture, denoisers) for picture in given])
 
     print()
     print_head("drawings", denoisers)

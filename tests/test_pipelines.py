@@ -147,6 +147,35 @@ def test_the_part_for_a_pictures_noise_is_chosen_for_the_whole_of_it(expert):
     assert (restored[1] == 0).all()  # 255 of light, and 5.5 more
 
 
+@pytest.mark.parametrize(
+    ("level", "odds", "part"),
+    [(13, 0.1, "white"), (14, 1.4, "denoiser"), (25, 1.6, "white"), (35, 1.9, "denoiser"), (60, 2.1, "white"),
+     (60, 0, "denoiser"), (5, -1, "denoiser")],
+)  # fmt: skip
+def test_loud_noise_in_colour_is_the_experts_if_that_is_sure(level, odds, part, monkeypatch):
+    model = zenith_ae.load("zenith-denoise-fast", threads=1)
+    say = {"sorter": odds, "estimator": level / 255 / pipelines.SIGMA_UNIT}
+    monkeypatch.setattr(model.engine, "run", lambda part, x, **_: np.full((len(x), 2, 2, 1), say[part], "f4"))
+    picture = np.random.default_rng(0).integers(1, 255, (16, 16, 3), np.uint8)
+    grey = picture[..., :1].repeat(3, 2)
+    assert model.experts(np.stack([picture, grey])) == [part, "white" if odds > 0 else "denoiser"]
+
+
+def test_a_frame_says_nothing_of_what_the_noise_in_it_is(monkeypatch):
+    model = zenith_ae.load("zenith-denoise-fast", threads=1)
+    odds = np.full((1, 4, 4, 1), 0.1, np.float32)
+    odds[:, 1:3] = 2
+    say = {"sorter": odds, "estimator": np.full((1, 4, 4, 1), 20 / 255 / pipelines.SIGMA_UNIT)}
+    monkeypatch.setattr(model.engine, "run", lambda part, x, **_: say[part])
+    picture = np.random.default_rng(0).integers(1, 255, (32, 32, 3), np.uint8)
+    assert model.experts(picture) == ["denoiser"]
+    picture[:8] = picture[24:] = 255
+    assert model.experts(picture) == ["white"]
+    picture[:] = 0  # nothing is left
+    picture[0, 0, 0] = 1
+    assert model.experts(picture) == ["denoiser"]
+
+
 @pytest.mark.parametrize("layout", ["RGB", "CMYK"])
 def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, monkeypatch):
     model = zenith_ae.load("zenith-denoise-fast", threads=1)
@@ -687,15 +716,41 @@ def test_texture_is_not_taken_for_noise_where_the_picture_is_calm_elsewhere():
     level[:2], level[2:4, :5], level[9], level[8, 0] = 0.1, 10, 12, 30
     clipped = np.zeros((10, 10), bool)
     limit = 1.4 * 3 + 0.5
-    found = pipelines._without_texture(level, clipped)
+    plain = np.zeros((80, 80, 3), np.uint8)
+    found = pipelines._without_texture(plain, level, clipped)
     assert (found[:2] == np.float32(0.1)).all() and (found[4:8] == 3).all()  # not less than there is
     assert found[2:4, :5] == pytest.approx(limit)
     assert found[9] == pytest.approx((limit + 12) / 2) and found[8, 0] == 30  # loud noise is noise
     assert (level[2:4, :5] == 10).all()
     clipped[4:9] = clipped[2:4, 5:] = True  # where noise is missing, it is not calm
-    assert pipelines._without_texture(level, clipped)[2, 0] == 10
+    assert pipelines._without_texture(plain, level, clipped)[2, 0] == 10
     for nothing in (np.zeros((3, 3), np.float32), np.full((3, 3), 0.4, np.float32)):
-        assert np.array_equal(pipelines._without_texture(nothing, np.zeros((3, 3), bool)), nothing)
+        assert np.array_equal(pipelines._without_texture(plain, nothing, np.zeros((3, 3), bool)), nothing)
+
+
+def test_what_is_rough_nearly_everywhere_is_not_taken_for_noise_either():
+    rng, clipped = np.random.default_rng(0), np.zeros((16, 16), bool)
+    picture = np.rint(128 + rng.normal(0, 20, (128, 128, 3)))
+    picture[:, 80:] = np.rint(128 + rng.normal(0, 1, (128, 48, 3)))
+    picture[112:] = 128
+    picture = picture.astype(np.uint8)
+    level = np.full((16, 16), 9, np.float32)
+    calm = pipelines._least_noise(picture, level > 0)
+    assert calm == pytest.approx(1, abs=0.15)  # of the calm part, and not of the plain one
+    found = pipelines._without_texture(picture, level, clipped)
+    assert found == pytest.approx(3.5 * calm + 1.5)
+    level[15] = 0.2
+    assert (pipelines._without_texture(picture, level, clipped)[15] == np.float32(0.2)).all()
+    assert pipelines._without_texture(picture, np.full_like(level, 11.5), clipped) == pytest.approx(
+        (3.5 * calm + 1.5 + 11.5) / 2
+    )
+    for told in (np.full_like(level, 13), np.full_like(level, 3)):  # louder than texture; as calm
+        assert np.array_equal(pipelines._without_texture(picture, told, clipped), told)
+    clipped[:, 10:] = True  # what is clipped says nothing, and the rest is loud
+    assert (pipelines._without_texture(picture, np.full_like(level, 9), clipped) == 9).all()
+    assert pipelines._least_noise(picture, ~clipped & (np.arange(16) < 4)[:, None]) > 15
+    assert pipelines._least_noise(picture, np.arange(256).reshape(16, 16) < 64) is not None
+    assert pipelines._least_noise(picture, np.arange(256).reshape(16, 16) < 16) is None  # too few
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
@@ -728,7 +783,7 @@ def test_noise_of_the_calmest_places_is_measured(dtype, shape):
     assert pipelines._least_noise(noisy) == 0
     wide = np.random.default_rng(0).normal(0, 3 * unit / 255, (32, 20_000, 3)) + unit / 2
     assert pipelines._least_noise(wide.astype(dtype)) == pytest.approx(2.9, abs=0.25)
-    assert pipelines._least_noise(noisy[:31]) == pipelines._least_noise(noisy[:, :33]) == 0  # too small
+    assert pipelines._least_noise(noisy[:31]) is pipelines._least_noise(noisy[:, :33]) is None  # too small
 
 
 def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks(sigma_denoiser):
@@ -828,9 +883,10 @@ def test_brightness_colour_and_grain_are_removed_apart():
     assert abs((kept[4:-4, 4:-4] * checkers).mean()) < 1e-4 < brightness.std()
 
 
-def test_passes_are_the_mean_over_orientations_of_the_picture():
+def test_passes_are_the_mean_over_orientations_of_the_picture(monkeypatch):
     """Against numpy's own turns and mirrors, on sizes that are no multiple of anything."""
     dn = zenith_ae.load("zenith-denoise", threads=1, dtype="float32")
+    monkeypatch.setattr(dn, "_experts", lambda *_: ["white"])  # turned, this may look like other noise
     rng = np.random.default_rng(4)
     noisy = np.clip(0.5 + rng.normal(0, 0.06, (45, 70, 3)), 0, 1).astype(np.float32)
     levels = np.linspace(5, 30, 45 * 70).reshape(45, 70)

@@ -201,6 +201,8 @@ def test_white_noise_goes_to_the_expert_and_all_other_does_not(name: str) -> Non
         for reduced in (True, False):  # reduced, a photograph's noise is nearly white
             assert chosen(camera, level / 255, luma_blur=0.6, reduced=reduced) == "denoiser", level
         assert chosen(stored, level / 255, 80) == "denoiser", level
+    for level, quality in ((15, 80), (30, 60)):  # nearly white, and yet worse for the expert
+        assert chosen(stored, level / 255, quality, subsample=False) == "denoiser", level
     assert chosen(salt_and_pepper, 0.01) == "denoiser"
     assert dn.experts(clean) == ["denoiser"]
 

@@ -70,6 +70,10 @@ _ERRORS, _LARGE_ERRORS, _LEAST_EVEN = (0.05, 0.08), (0.15, 0.3), 1.0
 # and so much (0..255), is taken for texture; that level is this quantile of those from the next number on.
 # From the last but one on they are believed more and more, within the last: no texture looks that loud.
 _TEXTURE_TIMES, _TEXTURE_MORE, _CALM, _COUNTING, _BELIEVED = 1.4, 0.5, 0.3, 0.5, (11.0, 2.0)
+# Where noise is not white, no place has more of it than so many times that of the calmest ones, and so much.
+# That is believed of pictures whose levels are up to the next number in the mean, and less and less within
+# the last: loud noise is mottled, so that neighbours hardly differ. So many blocks tell, none with less.
+_CALM_TIMES, _CALM_MORE, _MEAN_BELIEVED, _ENOUGH_BLOCKS, _PLAIN = 3.5, 1.5, (10.0, 3.0), 8, 0.3
 # Photographs have noise of their own, about so much in smooth places, which an estimator that learned from
 # them does not count; and from which level on that does not matter.
 _OWN_NOISE, _LOUD = 2.0, 12.0
@@ -80,6 +84,10 @@ _CLIPPED, _ENOUGH = 0.1, 0.05
 # within so many cells of 8 x 8 either way, a picture is drawn in plain colours. Of a hundred pixels with one
 # that is black or white by chance, three of those others are.
 _LEAST_PLAIN, _ALONE, _AROUND = 0.1, 0.01, 8
+# By how much the odds for the expert have to exceed even ones, at these estimated levels, in colour: JPEGs of
+# loud noise with full colour look like white noise, of which the odds are higher there, and what the expert
+# makes of them is worse by more than it is better elsewhere.
+_SURE = (13.0, 14.0, 25.0, 35.0), (0.0, 1.5, 1.5, 2.0)
 # From so many times the estimated level on a told one is taken for the wish for a stronger effect.
 _TOLD_MORE = 1.25
 # Pictures of a batch go through a network together up to this many pixels.
@@ -483,8 +491,25 @@ class Denoiser(_Pipeline):
         if "sorter" not in self.config.parts:
             return ["denoiser"] * len(pixels)
         rgb = to_rgb(pixels, layout)
-        odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile)
-        return ["white" if picture.mean() > 0 else "denoiser" for picture in odds]
+        odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile)[..., 0]
+        chosen = (self._for_expert(*one, tile) for one in zip(odds, rgb, strict=True))
+        return ["white" if expert else "denoiser" for expert in chosen]
+
+    def _for_expert(self, odds: NDArray[np.float32], picture: NDArray, tile: Tile) -> bool:
+        """Whether a picture (H, W, 3) is for the expert, by what the sorter says of its cells (h, w)."""
+        found = float(odds.mean())
+        levels, least = _SURE
+        if not 0 < found <= max(least) or "estimator" not in self.config.parts or _is_grey(picture):
+            return found > 0
+        seen = ~_clipped(picture, odds.shape)  # frames say little either way
+        if np.count_nonzero(seen) > _ENOUGH * seen.size:
+            found = float(odds[seen].mean())
+        return bool(found > np.interp(self._raw_levels(picture[None], tile).mean(), levels, least))
+
+    def _raw_levels(self, rgb: NDArray, tile: Tile) -> NDArray[np.float32]:
+        """What the estimator says of each cell of pictures (N, H, W, 3): (N, H/8, W/8), of 0..255."""
+        coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile)[..., 0]
+        return np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
 
     def _continued(self, pixels: NDArray, part: str) -> NDArray:
         """(N, H, W, ...) continued by reflection to whole cells and whole spectral tiles of a part.
@@ -499,8 +524,7 @@ class Denoiser(_Pipeline):
         if "estimator" not in self.config.parts:
             raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
         rgb = to_rgb(pixels, layout)
-        coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile)[..., 0]
-        coarse = np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
+        coarse = self._raw_levels(rgb, tile)
         for i, level in enumerate(coarse):
             picture = rgb[i]
             if is_two_tone(picture):
@@ -510,10 +534,10 @@ class Denoiser(_Pipeline):
             _make_even(level, clipped)
             if self._experts(rgb[i : i + 1], "RGB", tile) == ["white"]:
                 least = _least_noise(picture) if level.mean() < _LOUD else 0.0
-                if least > np.median(level):
+                if least is not None and least > np.median(level):
                     np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
             elif self._bounded:
-                level[...] = _without_texture(level, clipped)
+                level[...] = _without_texture(picture, level, clipped)
             if level.any():
                 level[_drawn(picture, level.shape)] = 0
         return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
@@ -737,42 +761,61 @@ def _make_even(level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> None:
         level[...] = np.where(kept < 1, median * ratio**kept, level)
 
 
-def _without_texture(level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> NDArray[np.float32]:
+def _without_texture(
+    picture: NDArray, level: NDArray[np.float32], clipped: NDArray[np.bool_]
+) -> NDArray[np.float32]:
     """Local levels (h, w), limited to what the picture's calmer part makes likely of the rest.
 
     To an estimator a lawn, sand or asphalt is as noisy as fine grain, in some places more than in others, and
-    a denoiser that is told so wipes it out in patches. Told too little, it leaves hardly more noise in: by a
-    limit real noise loses little. White noise has none, since it can be told from texture.
+    a denoiser that is told so wipes it out in patches; of a sharpened photograph, or of one with every other
+    pixel left out, it says so nearly everywhere. Told too little, it leaves hardly more noise in: by limits
+    real noise loses little. White noise has none, since it can be told from texture.
     """
-    known = level[(level > _COUNTING) & ~clipped]
-    if not known.size:
+    known = (level > _COUNTING) & ~clipped
+    if not known.any():
         return level
-    limit = np.float32(_TEXTURE_TIMES * np.quantile(known, _CALM) + _TEXTURE_MORE)
+    limit = np.float32(_TEXTURE_TIMES * np.quantile(level[known], _CALM) + _TEXTURE_MORE)
     least, within = _BELIEVED
     believed = np.clip((level - least) / within, 0, 1)
-    return np.minimum(level, limit + believed * (level - limit))
+    level = np.minimum(level, limit + believed * (level - limit))
+    mean, (least, within) = level.mean(), _MEAN_BELIEVED
+    if mean < least + within and (calm := _least_noise(picture, known)) is not None:
+        limit = np.float32(_CALM_TIMES * calm + _CALM_MORE)
+        believed = max(np.float32(0), (mean - least) / np.float32(within))
+        level = np.minimum(level, limit + believed * np.maximum(level - limit, 0))
+    return level
 
 
-def _least_noise(picture: NDArray) -> float:
+def _least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> float | None:
     """Standard deviation (0..255) of the noise in the calmest places of a picture (H, W, 3), if it is white.
 
     From second differences along rows, which smooth surfaces do not have: their root mean square in the tenth
     part of all blocks of 16 x 16 where it is least (after Immerkaer 1996, who takes the mean of a like
-    filter). Of a large picture about sixteen rows of blocks are looked at, of a very wide one its middle.
+    filter), or of those that are not plain and whose cells (h, w) are ``counted``. Of a large picture about
+    sixteen rows of blocks are looked at, of a very wide one its middle. None where there are very few.
     """
     beyond = max(0, picture.shape[1] - _MOST_COLUMNS)
-    picture = picture[:, beyond // 2 : beyond // 2 + _MOST_COLUMNS]
+    left = beyond // 32 * 16
+    picture = picture[:, left : left + _MOST_COLUMNS]
     height, width, channels = picture.shape
     rows, columns = height // 16, (width - 2) // 16
     if rows < 2 or columns < 2:
-        return 0.0
-    some = picture[: 16 * rows].reshape(rows, 16, -1)[:: max(1, rows // 16)].astype(np.float32)
+        return None
+    few = slice(None, None, max(1, rows // 16))
+    some = picture[: 16 * rows].reshape(rows, 16, -1)[few].astype(np.float32)
     rough = some[..., channels:-channels] * np.float32(-2)
     rough += some[..., : -2 * channels]
     rough += some[..., 2 * channels :]
     np.multiply(rough, rough, out=rough)
     blocks = rough.sum(axis=1)[:, : 16 * channels * columns].reshape(len(some), columns, -1).mean(axis=2)
-    return float(np.sqrt(np.quantile(blocks, 0.1) / 16 / 6)) * 255 / full_scale(picture.dtype)
+    blocks *= np.float32((255 / full_scale(picture.dtype)) ** 2 / 16 / 6)  # now variances of 0..255
+    if counted is not None:
+        cells = counted[: 2 * rows, left // 8 : left // 8 + 2 * columns]
+        whole: NDArray[np.bool_] = np.asarray(cells.reshape(rows, 2, columns, 2).all(axis=(1, 3)))
+        blocks = blocks[whole[few] & (blocks > _PLAIN**2)]
+        if blocks.size < _ENOUGH_BLOCKS:
+            return None
+    return float(np.sqrt(np.quantile(blocks, 0.1)))
 
 
 def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
