@@ -77,7 +77,8 @@ static inline vf v_fma(vf a, vf b, vf c) { return v_add(v_mul(a, b), c); }
 /* bf16, the upper half of a float: VL values widened; a rounded to nearest, ties to even, NaN
  * staying NaN; and c + a1 b1 + a0 b0 of the pairs (a0, a1) and (b0, b1) in each lane of a and b, a1
  * b1 added first, each sum rounded once (the products are exact in float), as VDPBF16PS does.
- * That instruction takes floats and products below 2^-126 for zero; where it is emulated they count. */
+ * That instruction takes floats and products below 2^-126 for zero, as the one that rounds does; where
+ * they are emulated such numbers count. */
 static inline vf v_load_bf16(const uint16_t *p)
 {
     uint32_t x[VL];
