@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import resource
 import shutil
 import signal
@@ -25,6 +26,10 @@ from zenith_ae.selftest import random_weights
 from zenith_ae.weights import save_taesd
 
 ROOT = Path(__file__).parents[1]
+COMPILER = """#!/bin/sh
+case "$*" in *level_a*-mavx*) echo "no memory left" >&2; exit 1;; esac
+exec cc "$@"
+"""
 COMMANDS = ("denoise", "encode", "decode", "convert")
 
 
@@ -212,3 +217,33 @@ def test_the_load_notices_wrong_answers(server_load):
             server.shutdown()
     assert any("another answer" in line for line in load.wrong)
     assert any("status 500" in line for line in load.wrong)
+
+
+@pytest.mark.skipif(
+    not ((ROOT / "setup.py").exists() and shutil.which("cc")), reason="no sources or compiler"
+)
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [
+        ("/none/cc", "needs a C compiler, GCC or Clang"),
+        pytest.param(
+            "./fails",
+            "no memory left",
+            marks=pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="levels of x86"),
+        ),
+    ],
+)
+def test_kernels_are_built_whole_or_not_at_all(compiler, said, tmp_path):
+    """A level that could not be compiled would be missed by speed alone."""
+    pytest.importorskip("Cython")
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "_kernels_cython", tmp_path / "_kernels_cython", ignore=lambda *_: ["__pycache__"])
+    (tmp_path / "fails").write_text(COMPILER)
+    (tmp_path / "fails").chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "setup.py", "build_ext"], cwd=tmp_path, env=os.environ | {"CC": compiler},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0 and said in done.stderr, done.stderr
+    assert not list((tmp_path / "build").rglob("*.so"))

@@ -72,7 +72,8 @@ _ERRORS, _LARGE_ERRORS, _LEAST_EVEN = (0.05, 0.08), (0.15, 0.3), 1.0
 _TEXTURE_TIMES, _TEXTURE_MORE, _CALM, _COUNTING, _BELIEVED = 1.4, 0.5, 0.3, 0.5, (11.0, 2.0)
 # Where noise is not white, no place has more of it than so many times that of the calmest ones, and so much.
 # That is believed of pictures whose levels are up to the next number in the mean, and less and less within
-# the last: loud noise is mottled, so that neighbours hardly differ. So many blocks tell, none with less.
+# the last: loud noise is mottled, so that neighbours hardly differ. So many blocks have to tell it, of which
+# those that show less than the last number are plain and do not.
 _CALM_TIMES, _CALM_MORE, _MEAN_BELIEVED, _ENOUGH_BLOCKS, _PLAIN = 3.5, 1.5, (10.0, 3.0), 8, 0.3
 # Photographs have noise of their own, about so much in smooth places, which an estimator that learned from
 # them does not count; and from which level on that does not matter.
