@@ -126,7 +126,29 @@ def test_a_picture_is_continued_to_whole_cells_of_either_network(expert, monkeyp
 
     monkeypatch.setattr(expert.engine, "run", spy)
     expert(np.full((10, 6, 3), 50, np.uint8), sigma=5)
-    assert seen == [("sorter", 16, 8), ("denoiser", 12, 8)]
+    assert seen == [("sorter", 16, 8), ("denoiser", 16, 12)]  # two pixels off the grid
+
+
+def test_the_network_for_all_noise_sees_a_picture_off_its_grid(expert, monkeypatch):
+    seen = []
+    run = expert.engine.run
+    monkeypatch.setattr(
+        expert.engine, "run", lambda part, x, **more: (seen.append((part, x, more)), run(part, x, **more))[1]
+    )
+    picture = np.random.default_rng(0).integers(0, 60, (11, 9, 3), np.uint8)
+    levels = np.arange(99.0).reshape(11, 9)
+    for which, turned in ((0, (picture, levels)), (1, (picture[::-1, ::-1], levels[::-1, ::-1]))):
+        seen.clear()
+        expert(picture, sigma=levels, passes=2)
+        part, x, more = [call for call in seen if call[0] != "sorter"][which]
+        assert part == "denoiser"
+        for moved, whole in ((x[0], turned[0]), (more["plane"][0] * 255, turned[1])):
+            np.testing.assert_allclose(moved[2:13, 2:11], whole, rtol=1e-5)
+            np.testing.assert_array_equal(moved[:3], moved[4:1:-1])
+    seen.clear()
+    expert(picture + 180, sigma=levels)
+    assert seen[-1][0] == "white"
+    np.testing.assert_array_equal(seen[-1][1][0, :11, :9], picture + 180)
 
 
 def test_the_part_for_a_pictures_noise_is_chosen_for_the_whole_of_it(expert):
