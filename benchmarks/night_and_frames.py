@@ -1,4 +1,4 @@
-"""What automatic mode makes of loud camera noise, noise in JPEGs of full colour, noise beside plain colours,
+"""What automatic mode makes of loud camera noise, noise in JPEGs, noise beside plain colours,
 faint noise on smooth surfaces, clean pictures that are crisp, drawings and few dots; Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
@@ -17,6 +17,7 @@ of the picture's own pixels.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
@@ -27,6 +28,7 @@ from PIL import Image, ImageFilter
 from quality import CBSD68
 
 import zenith_ae
+from zenith_ae.images import to_8_bits
 from zenith_ae.metrics import psnr
 from zenith_ae.training.data import decode_rgb, iter_encoded
 from zenith_ae.training.degradations import Mixture, as_file, gaussian, jpeg, salt_and_pepper
@@ -45,6 +47,7 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
     ),
 }
 JPEGS = ((15, 80), (25, 70), (40, 50))  # sigma, and quality of the file
+QUALITIES = (20, 30, 50, 80)
 FAINT = (2, 3, 5)
 CRISP: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "as they are": lambda clean: clean,
@@ -93,6 +96,13 @@ def _plain_parts() -> dict[str, Callable[[], tuple[np.ndarray, float]]]:
         "black bars of 40 pixels": lambda: ((y < 40) | (y >= SIDE - 40), 0.0),
         "black outside of an ellipse": lambda: (((y - 128) / 100) ** 2 + ((x - 128) / 100) ** 2 > 1, 0.0),
     }
+
+
+def _in_file(picture: np.ndarray, quality: int) -> np.ndarray:
+    """A picture as a JPEG whose blocks begin in its corner, with half the resolution of colour."""
+    file = io.BytesIO()
+    Image.fromarray(to_8_bits(picture)).save(file, "JPEG", quality=quality, subsampling=2)
+    return np.asarray(Image.open(file)) / np.float32(255)
 
 
 def _surface(rng: np.random.Generator) -> np.ndarray:
@@ -160,7 +170,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         print_means(name, rows)
 
     print()
-    print_head("white noise in a JPEG of full colour", denoisers)
+    print_head("white noise in a JPEG of full colour, its blocks anywhere", denoisers)
     for sigma, quality in JPEGS:
         rows = []
         for i, picture in enumerate(clean):
@@ -168,6 +178,16 @@ def main(models: tuple[str, ...], pictures: int) -> None:
             noisy = as_file(gaussian(target[None], rng, sigma / 255)[0])
             rows.append(decibels(jpeg(noisy, rng, quality, subsample=False)[0][0], target, denoisers))
         print_means(f"sigma {sigma}, quality {quality}", rows)
+
+    print()
+    print_head("sigma 25 in a JPEG file", denoisers)
+    for quality in QUALITIES:
+        rows = []
+        for i, picture in enumerate(clean):
+            target = picture / np.float32(255)
+            noisy = gaussian(target[None], np.random.default_rng((25, i)), 25 / 255)[0][0]
+            rows.append(decibels(_in_file(noisy, quality), target, denoisers))
+        print_means(f"quality {quality}", rows)
 
     print()
     print_head("sigma 15 beside", denoisers)
