@@ -415,11 +415,10 @@ def denoised(
 
     def clean(one: Picture) -> Picture:
         pixels = one.pixels[None]
-        estimated = isinstance(sigma, str)
         level = model.sigma_maps(pixels, one.layout, tile) if isinstance(sigma, str) else sigma
         levels.append(float(level if isinstance(level, (int, float)) else level.mean()))
         return one.with_pixels(
-            model.clean(pixels, one.layout, level, tile=tile, estimated=estimated, **settings)[0]
+            model.clean(pixels, one.layout, level, tile=tile, estimated=isinstance(sigma, str), **settings)[0]
         )
 
     result = picture.map(clean)

@@ -49,11 +49,6 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
 JPEGS = ((15, 80), (25, 70), (40, 50))  # sigma, and quality of the file
 QUALITIES = (20, 30, 50, 80)
 FAINT = (2, 3, 5)
-CRISP: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "as they are": lambda clean: clean,
-    "sharpened, in a JPEG of quality 80": lambda clean: _sharpened(clean),
-    "every other pixel of every other row": lambda clean: np.ascontiguousarray(clean[::2, ::2]),
-}
 DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = {
     "thin strokes": (strokes,),
     "soft edges": (text, interface, line_art),
@@ -223,8 +218,14 @@ def main(models: tuple[str, ...], pictures: int) -> None:
 
     print()
     print_head("clean photographs", denoisers)
-    for name, change in CRISP.items():
-        given = [change(picture) for picture in clean]
+    crisp = {
+        "as they are": clean,
+        "sharpened, in a JPEG of quality 80": [_sharpened(picture) for picture in clean],
+        "every other pixel of every other row": [
+            np.ascontiguousarray(picture[::2, ::2]) for picture in clean
+        ],
+    }
+    for name, given in crisp.items():
         print_means(name, [decibels(picture, picture, denoisers) for picture in given])
 
     print()

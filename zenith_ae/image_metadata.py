@@ -32,7 +32,7 @@ _DESCRIPTIVE_TAGS = (
     *(_RATING + _SAID_IN_WINDOWS),
 )
 ORIENTATION = 0x0112
-_SIDES = (0xA002, 0xA003)  # width and height in pixels, in the EXIF block
+_WIDTH, _HEIGHT = 0xA002, 0xA003  # in pixels, in the EXIF block
 _SIDEWAYS = (5, 6, 7, 8)  # orientations with which these change places
 # None of it looks at a byte more than a few times, however the text is made.
 _GAIN_MAP = re.compile(
@@ -131,8 +131,8 @@ def described(
             if block := dict(tags.get_ifd(tag) if blocks is None else blocks.get(tag, {})):
                 keep_letters(block)
                 block.pop(INTEROPERABILITY, None)
-                if turned and tags.get(ORIENTATION) in _SIDEWAYS and block.keys() >= set(_SIDES):
-                    block |= {side: block[other] for side, other in zip(_SIDES, _SIDES[::-1], strict=True)}
+                if turned and tags.get(ORIENTATION) in _SIDEWAYS and block.keys() >= {_WIDTH, _HEIGHT}:
+                    block[_WIDTH], block[_HEIGHT] = block[_HEIGHT], block[_WIDTH]
                 kept[tag] = block
         elif tag in tags and not (tag == _DESCRIPTION and layout_of_pixels(tags[tag])):
             kept[tag] = tags[tag]
@@ -188,7 +188,7 @@ def _reset_orientation(exif: bytes) -> bytes | None:
             if value in _SIDEWAYS and (block := tags.get(EXIF_BLOCK)):
                 with suppress(struct.error):  # damaged farther in
                     below = entries(*struct.unpack_from(order + "I", data, block + 8))
-                    _exchange(data, *map(below.get, _SIDES))
+                    _exchange(data, below.get(_WIDTH), below.get(_HEIGHT))
     except struct.error:
         return None
     return bytes(data)

@@ -492,15 +492,18 @@ class Denoiser(_Pipeline):
         batch = as_batch(image)
         return self._experts(batch.pixels, batch.layout, tile)
 
-    def _experts(self, pixels: NDArray, layout: str, tile: Tile) -> list[str]:
+    def _experts(self, pixels: NDArray, layout: str, tile: Tile, level: float | None = None) -> list[str]:
+        """`experts` of (N, H, W, C) pixels; ``level`` is the mean of their `_raw_levels`, if it is known."""
         if "sorter" not in self.config.parts:
             return ["denoiser"] * len(pixels)
         rgb = to_rgb(pixels, layout)
         odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile)[..., 0]
-        chosen = (self._for_expert(*one, tile) for one in zip(odds, rgb, strict=True))
+        chosen = (self._for_expert(*one, tile, level) for one in zip(odds, rgb, strict=True))
         return ["white" if expert else "denoiser" for expert in chosen]
 
-    def _for_expert(self, odds: NDArray[np.float32], picture: NDArray, tile: Tile) -> bool:
+    def _for_expert(
+        self, odds: NDArray[np.float32], picture: NDArray, tile: Tile, level: float | None
+    ) -> bool:
         """Whether a picture (H, W, 3) is for the expert, by what the sorter says of its cells (h, w)."""
         found = float(odds.mean())
         levels, least = _SURE
@@ -509,7 +512,9 @@ class Denoiser(_Pipeline):
         seen = ~_clipped(picture, odds.shape)  # frames say little either way
         if np.count_nonzero(seen) > _ENOUGH * seen.size:
             found = float(odds[seen].mean())
-        return bool(found > np.interp(self._raw_levels(picture[None], tile).mean(), levels, least))
+        if level is None:
+            level = float(self._raw_levels(picture[None], tile).mean())
+        return bool(found > np.interp(level, levels, least))
 
     def _raw_levels(self, rgb: NDArray, tile: Tile) -> NDArray[np.float32]:
         """What the estimator says of each cell of pictures (N, H, W, 3): (N, H/8, W/8), of 0..255."""
@@ -536,9 +541,10 @@ class Denoiser(_Pipeline):
                 level[...] = 0
                 continue
             clipped = _clipped(picture, level.shape)
+            mean = float(level.mean())
             _make_even(level, clipped)
-            if self._experts(rgb[i : i + 1], "RGB", tile) == ["white"]:
-                least = _least_noise(picture) if level.mean() < _LOUD else 0.0
+            if self._experts(rgb[i : i + 1], "RGB", tile, mean) == ["white"]:
+                least = _least_noise(picture) if level.mean() < _LOUD else None
                 if least is not None and least > np.median(level):
                     np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
             elif self._bounded:
@@ -790,15 +796,22 @@ def _without_texture(
     if not known.any():
         return level
     limit = np.float32(_TEXTURE_TIMES * np.quantile(level[known], _CALM) + _TEXTURE_MORE)
-    least, within = _BELIEVED
-    believed = np.clip((level - least) / within, 0, 1)
-    level = np.minimum(level, limit + believed * (level - limit))
-    mean, (least, within) = level.mean(), _MEAN_BELIEVED
-    if mean < least + within and (calm := _least_noise(picture, known)) is not None:
-        limit = np.float32(_CALM_TIMES * calm + _CALM_MORE)
-        believed = max(np.float32(0), (mean - least) / np.float32(within))
-        level = np.minimum(level, limit + believed * np.maximum(level - limit, 0))
+    level = _limited(level, limit, level, _BELIEVED)
+    if level.mean() < sum(_MEAN_BELIEVED) and (calm := _least_noise(picture, known)) is not None:
+        level = _limited(level, np.float32(_CALM_TIMES * calm + _CALM_MORE), level.mean(), _MEAN_BELIEVED)
     return level
+
+
+def _limited(
+    level: NDArray[np.float32], limit: np.float32, loudness: ArrayLike, believed: tuple[float, float]
+) -> NDArray[np.float32]:
+    """Levels that are no higher than a limit, but for loud ones.
+
+    From the first number of ``believed`` on they are limited less and less, within the second.
+    """
+    least, within = believed
+    share = np.clip((loudness - np.float32(least)) / np.float32(within), 0, 1)
+    return np.minimum(level, limit + share * (level - limit))
 
 
 def _least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> float | None:
