@@ -14,6 +14,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import sys
 import time
 import unicodedata
@@ -92,6 +93,7 @@ def plan(
         raise click.UsageError("-o is empty (a variable that is not set?); give a file or a folder")
     if output == "/dev/stdout":
         output = STDIO
+    inputs = [STDIO if item == "/dev/stdin" else item for item in inputs]
     if list(inputs).count(STDIO) > 1:
         raise click.UsageError("standard input (-) can be given only once")
     if STDIO in inputs and sys.stdin.isatty():
@@ -334,6 +336,18 @@ def is_done(job: Job) -> bool:
     return job.output != STDIO and os.path.isfile(job.output)
 
 
+def _in_one_row(text: str) -> str:
+    """As much of a text as fits into a row of the terminal; what wraps could not be overwritten."""
+    room = shutil.get_terminal_size().columns - 1
+    with suppress(OSError, ValueError):  # of this stream, should standard output be a file
+        room = os.get_terminal_size(sys.stderr.fileno()).columns - 1 or room
+    for end, letter in enumerate(text):
+        room -= 0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF")
+        if room < 0:
+            return text[:end]
+    return text
+
+
 class Reporter:
     """Results to stdout (as sentences or JSON lines), errors and progress to stderr."""
 
@@ -344,7 +358,7 @@ class Reporter:
     def progress(self, text: str) -> None:
         """One line that is overwritten, on a terminal only."""
         if not self.quiet and sys.stderr.isatty():
-            self._write(sys.stderr, f"\r\x1b[K{visible(text)[:200]}", end="")
+            self._write(sys.stderr, f"\r\x1b[K{_in_one_row(visible(text))}", end="")
             self._shown = bool(text)
 
     def result(self, record: dict[str, Any], sentence: str, to_stdout: bool = True) -> None:

@@ -301,7 +301,7 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
                           "with zenith-ae; give its weights with --model")  # fmt: skip
     model = session.load(name or file.model)
     if not (file.fits(model) or session.options["force"]):
-        made = f"made by {file.maker}; {model.name} ({model.hash}) does not read them"
+        made = f"made by {file.maker}; that {model.name} ({model.hash}) reads them is not known"
         raise LatentError(f"{source}: {made}: give that model with --model, or --force")
     return model
 
@@ -356,8 +356,11 @@ def run(arguments: list[str] | None = None) -> int:
     """Run the command line; every failure is one line on stderr and a code."""
     # What Pillow finds odd about a file but reads all the same is not for users to act on.
     warnings.filterwarnings("ignore", module=r"PIL\.")
-    # Let a polite kill remove temporary files too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # Let a polite kill remove temporary files too, and a terminal that goes, unless nohup said otherwise.
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     for name in ("stdin", "stdout", "stderr"):  # None where a shell closed it, as 2>&- does
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115

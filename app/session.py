@@ -427,7 +427,11 @@ def denoised(
 
 def encoding_notes(picture: Picture) -> tuple[str, ...]:
     """What of a picture its latents will lack."""
-    lost = ("transparency is not encoded",) if picture.layout in ("LA", "RGBA") else ()
+    from zenith_ae.image_writing import changes_colours
+
+    lost = ["transparency is not encoded"] if picture.layout in ("LA", "RGBA") else []
+    if changes_colours(picture):
+        lost.append("the colour profile is not encoded, so decoded colours look different")
     return (*picture.notes, *lost)
 
 

@@ -32,6 +32,7 @@ EXIT_STATUS = {
     "0": "Everything is done, or was skipped because it exists.",
     "1": "Something failed; the rest was still done.",
     "2": "Wrong usage; nothing was done.",
+    "129": "The terminal was closed.",
     "130": "Interrupted (Ctrl-C).",
     "143": "Terminated.",
 }

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -762,21 +763,53 @@ def test_interrupt_is_130_and_leaves_no_partial_file(here, dn):
     assert tree(here) == ["a.png"]
 
 
-def test_termination_leaves_no_partial_file(here, dn, monkeypatch):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_termination_leaves_no_partial_file(here, dn, monkeypatch, number, code):
     def save(self, file, *args, **options):
         file.write(b"half")
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     picture("a.png")
     monkeypatch.setattr(Image.Image, "save", save)
-    before = signal.getsignal(signal.SIGTERM)
+    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGHUP)}
     try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         with pytest.raises(SystemExit) as caught:
             run(["denoise", "a.png", *dn])
     finally:
-        signal.signal(signal.SIGTERM, before)
-    assert caught.value.code == 143
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert caught.value.code == code
     assert tree(here) == ["a.png"]
+
+
+def test_a_terminal_that_goes_does_not_end_what_nohup_began(here, dn):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        picture("a.png")
+        assert run(["denoise", "a.png", *dn, "--quiet"]) == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_progress_stays_within_a_row_of_the_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys, "stderr", written := Terminal())
+    reporter = batch.Reporter()
+    for text, shown in (
+        ("x" * 50, "x" * 19),
+        ("写真の中", "写真の中"),
+        ("写" * 12, "写" * 9),
+        ("é" * 30, "é" * 19),
+    ):
+        reporter.progress(unicodedata.normalize("NFD", text))
+        line = unicodedata.normalize("NFC", written.getvalue().rpartition("\x1b[K")[2])
+        assert line == shown
 
 
 # ---- what is printed
@@ -1541,6 +1574,17 @@ def test_encode_says_that_transparency_is_not_in_latents(here, ae, capsys):
     assert notes == [["transparency is not encoded"], []]
 
 
+def test_encode_says_that_a_colour_profile_is_not_in_latents(here, ae, capsys):
+    from PIL import ImageCms
+
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    Image.new("RGB", (16, 16)).save("a.png", icc_profile=srgb.replace(b"s\0R\0G\0B", b"w\0i\0d\0e"))
+    Image.new("RGB", (16, 16)).save("b.png", icc_profile=srgb)
+    assert run(["encode", "a.png", "b.png", "--json", *ae]) == 0
+    notes = [json.loads(line)["notes"] for line in capsys.readouterr().out.splitlines()]
+    assert notes == [["the colour profile is not encoded, so decoded colours look different"], []]
+
+
 @pytest.mark.parametrize("layout", ["zenith", "taesd"])
 def test_convert_writes_no_name_that_it_cannot_read_back(here, layout, capsys):
     config = build("taesd", 4)
@@ -1568,7 +1612,9 @@ def test_pictures_go_to_devices(here, dn, capsys):
         assert run(["denoise", "a.png", *dn, "-o", "pipe", "--format", "jpg"]) == 0
         assert reader.communicate()[0].startswith(b"\xff\xd8\xff")
     program = f'"{sys.executable}" -m zenith_ae denoise a.png {" ".join(dn)} -q'
-    for there in (f"{program} -o >(cat > b.png; echo done > there)", f"{program} -o /dev/stdout > b.png"):
+    from_stdin = program.replace("denoise a.png", "denoise /dev/stdin") + " < a.png > b.png"
+    to = (f"{program} -o >(cat > b.png; echo done > there)", f"{program} -o /dev/stdout > b.png", from_stdin)
+    for there in to:
         Path("b.png").unlink(missing_ok=True)
         subprocess.run(["bash", "-c", there], check=True)
         while "there" in there and not Path("there").exists():  # bash does not wait for it

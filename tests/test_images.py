@@ -11,13 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image, ImageCms, IptcImagePlugin, PngImagePlugin, TiffImagePlugin, features
 
 from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
 from zenith_ae.image_bytes import join_tiffs
-from zenith_ae.image_metadata import EXIF_BLOCK, GPS_BLOCK, ORIENTATION, described
+from zenith_ae.image_metadata import EXIF_BLOCK, GPS_BLOCK, ORIENTATION, avif_colours, described
 from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 from zenith_ae.images import Picture, from_pil, read_picture, to_8_bits, to_pil
 
@@ -1135,6 +1137,28 @@ def test_further_pictures_in_a_jpeg_are_told_of(tmp_path):
     )
 
 
+def test_what_lies_behind_a_jpeg_is_told_of_and_its_xmp_claims_it_no_more(tmp_path):
+    """A video of some seconds, as phones have it, and the second part of XMP that is longer than 64 KiB."""
+    xmp = (
+        b"<rdf:Description GCamera:MotionPhoto=\"1\" GCamera:MotionPhotoVersion='1'"
+        b' GCamera:MicroVideoOffset="99" xmpNote:HasExtendedXMP="0F1E" a:b="c">'
+        b"<GCamera:MicroVideo>1</GCamera:MicroVideo>"
+        b'<Container:Directory><Item Item:Semantic="MotionPhoto" Item:Length="99"/>'
+        b"</Container:Directory><kept/>"
+    )
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", xmp=xmp)
+    (tmp_path / "a.jpg").write_bytes((tmp_path / "a.jpg").read_bytes() + bytes(99))
+    picture = read_picture(tmp_path / "a.jpg")
+    video, more = "the video of the motion photo is not kept", "the second part of long XMP is not kept"
+    assert picture.notes == (video, more)
+    assert picture.metadata["xmp"] == b'<rdf:Description a:b="c"><kept/>'
+    write_picture(picture, tmp_path / "b.jpg")
+    assert read_picture(tmp_path / "b.jpg").notes == ()
+    still = xmp.replace(b'MotionPhoto="1"', b'MotionPhoto="0"').replace(b">1<", b">0<")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", xmp=still)
+    assert read_picture(tmp_path / "a.jpg").notes == (more,)
+
+
 def test_made_up_xmp_takes_no_long_time(tmp_path):
     """A search that begins anew at each opening would take hours, longer than tests have."""
     xmp = b'<x hdrgm:Version="1">' + b"<Container:Directory>" * 400_000 + b" hdrgm:A='" * 100_000
@@ -1152,6 +1176,39 @@ def test_colours_that_only_cicp_describes_are_told_of(transfer, noted, before):
     at = data.index(b"IDAT") - 4
     notes = read_picture(data[:at] + chunk + data[at:]).notes
     assert ["cICP" in note for note in notes] == [True] * noted
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
+@pytest.mark.parametrize(("primaries", "transfer", "noted"), [(1, 13, 0), (2, 2, 0), (9, 16, 1), (12, 13, 1)])
+def test_colours_that_only_nclx_describes_are_told_of(primaries, transfer, noted):
+    Image.new("RGB", (16, 16)).save(file := io.BytesIO(), "AVIF")
+    data = bytearray(file.getvalue())
+    at = data.index(b"nclx") + 4
+    data[at : at + 4] = [0, primaries, 0, transfer]
+    notes = read_picture(bytes(data)).notes
+    assert ["nclx" in note for note in notes] == [True] * noted
+    profiled = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(profiled, "AVIF", icc_profile=b"a profile of its own")
+    assert read_picture(profiled.getvalue()).notes == ()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=80), st.integers(0, 80))
+def test_any_bytes_may_stand_where_an_avif_has_boxes(junk, length):
+    boxes = struct.pack(">I4s4x", length, b"meta") + struct.pack(">I4s", length, b"iprp") + junk
+    assert avif_colours(io.BytesIO(boxes)) is None or b"nclx" in junk
+
+
+@pytest.mark.parametrize("suffix", [".bmp", ".ppm", ".jp2", ".png"])
+def test_a_pillow_image_on_its_side_is_upright_where_no_exif_says_so(tmp_path, suffix):
+    image = Image.new("RGB", (12, 8), (250, 10, 10))
+    tags = Image.Exif()
+    tags[0x0112] = 6
+    image.save(tmp_path / "a.jpg", exif=tags)
+    with Image.open(tmp_path / "a.jpg") as opened:
+        write_picture(opened, tmp_path / f"b{suffix}")
+    picture = read_picture(tmp_path / f"b{suffix}")
+    assert (picture.width, picture.height) == (8, 12)
 
 
 def test_a_gif_plays_as_often_and_as_fast_in_other_formats(tmp_path):

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import zenith_ae
 from zenith_ae import weights as weights_module
-from zenith_ae.errors import OutputError, WeightsError
+from zenith_ae.errors import LatentError, OutputError, WeightsError
 from zenith_ae.images import from_pil
 from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models import zoo
@@ -212,6 +212,19 @@ def _eight_bit_floats(path: Path, config, tensors) -> None:
 
 def _no_tensors(path: Path, config, tensors) -> None:
     save_file({}, path)
+
+
+def test_a_foreign_file_of_any_size_is_refused_by_its_header(tmp_path: Path) -> None:
+    """32 GiB, of which the file system stores the header alone."""
+    path, size = tmp_path / "flux.safetensors", 2**35
+    header = json.dumps({"w": {"dtype": "F16", "shape": [size // 2], "data_offsets": [0, size]}}).encode()
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+    with pytest.raises(WeightsError, match="unknown architecture"):
+        load_weights(path)
+    with pytest.raises(LatentError, match="not a latent file of zenith-ae"):
+        read_latents(path)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import io
 import os
 import re
 import struct
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -15,8 +15,8 @@ from PIL import Image
 from .image_guard import is_costly
 
 __all__ = [
-    "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "described", "has_gain_map", "keep_letters",
-    "layout_of_pixels", "png_colours", "read_metadata", "upright", "webp_is_lossless",
+    "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "avif_colours", "described", "keep_letters",
+    "layout_of_pixels", "lost_beside", "png_colours", "read_metadata", "upright", "webp_is_lossless",
 ]  # fmt: skip
 
 _DESCRIPTION = 0x010E
@@ -34,12 +34,16 @@ _DESCRIPTIVE_TAGS = (
 ORIENTATION = 0x0112
 _WIDTH, _HEIGHT = 0xA002, 0xA003  # in pixels, in the EXIF block
 _SIDEWAYS = (5, 6, 7, 8)  # orientations with which these change places
-# None of it looks at a byte more than a few times, however the text is made.
-_GAIN_MAP = re.compile(
+# What XMP says of things behind a JPEG's picture: a gain map, the video of a motion photo, more XMP. None of
+# these patterns looks at a byte more than a few times, however the text is made.
+_BEYOND = rb"(?:hdrgm:\w+|(?:GCamera|Camera):(?:MotionPhoto|MicroVideo)\w*|xmpNote:HasExtendedXMP)"
+_SAYS_BEYOND = re.compile(
     rb"<Container:Directory>(?:(?!<Container:Directory>).)*?</Container:Directory>"
-    rb"|\shdrgm:\w+=(?:\"[^\"]*\"|'[^']*')|<hdrgm:(\w+)>[^<]*</hdrgm:\1>",
+    rb"|\s" + _BEYOND + rb"=(?:\"[^\"]*\"|'[^']*')|<(" + _BEYOND + rb")>[^<]*</\1>",
     re.DOTALL,
 )
+_MOTION = re.compile(rb"Camera:(?:MotionPhoto|MicroVideo)(?:=[\"']|>)1")
+_AVIF_HEAD = 2**16  # what an AVIF says of its picture lies at the front
 SRGB_GAMMA = 0.45455  # as the chunk gAMA of a PNG says it: programs show pictures without one alike
 
 _UPRIGHT = {
@@ -65,7 +69,7 @@ def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
         xmp = image.info["xmp"]
         if turned:
             xmp = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", xmp)
-        metadata["xmp"] = _GAIN_MAP.sub(b"", xmp) if has_gain_map(xmp) else xmp
+        metadata["xmp"] = _SAYS_BEYOND.sub(b"", xmp) if lost_beside(xmp) else xmp
     resources = image.info.get("photoshop")  # of a JPEG
     if isinstance(resources, dict) and isinstance(iptc := resources.get(IPTC), bytes) and iptc:
         metadata["iptc"] = iptc
@@ -85,9 +89,20 @@ def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
     return metadata
 
 
-def has_gain_map(xmp: Any) -> bool:
-    """Whether a JPEG has a second picture that says how much brighter an HDR screen shows the first."""
-    return isinstance(xmp, bytes) and b"hdrgm:Version" in xmp
+def lost_beside(xmp: Any) -> list[str]:
+    """What lies behind a JPEG's picture, as its XMP says, and is not read with it.
+
+    A second picture that says how much brighter an HDR screen shows the first, the video of a motion photo
+    (of some seconds), and XMP that is too long for one segment.
+    """
+    if not isinstance(xmp, bytes):
+        return []
+    found = {
+        "the HDR gain map": b"hdrgm:Version" in xmp,
+        "the video of the motion photo": _MOTION.search(xmp),
+        "the second part of long XMP": b"xmpNote:HasExtendedXMP" in xmp,
+    }
+    return [what for what, there in found.items() if there]
 
 
 def _exif_bytes(image: Image.Image, turned: bool) -> bytes:
@@ -224,6 +239,40 @@ def png_colours(file: BinaryIO) -> bytes | None:
         return None
     finally:
         file.seek(before)
+
+
+def avif_colours(file: BinaryIO) -> bytes | None:
+    """As `png_colours`, from an AVIF's first box nclx; None without one.
+
+    Boxes are those of ISO/IEC 14496-12; nobody else's program has to have made them well.
+    """
+    before = file.tell()
+    try:
+        file.seek(0)
+        head = file.read(_AVIF_HEAD)
+    finally:
+        file.seek(before)
+    start, end = 0, len(head)
+    for kind, skipped in ((b"meta", 4), (b"iprp", 0), (b"ipco", 0), (b"colr", 0)):
+        for place, size in _boxes(head, start, end):
+            is_it = head[place + 4 : place + 8] == kind
+            if is_it and (kind != b"colr" or head[place + 8 : place + 12] == b"nclx"):
+                start, end = place + 8 + skipped, place + size
+                break
+        else:
+            return None
+    found = head[start + 4 : start + 8]  # of two bytes each
+    return found[1::2] if len(found) == 4 else None
+
+
+def _boxes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where boxes begin, and their sizes."""
+    while start + 8 <= end:
+        size = int.from_bytes(data[start : start + 4], "big")
+        if size < 8:  # to the end of the file, or a long one: neither is among those that are looked for
+            return
+        yield start, min(size, end - start)
+        start += size
 
 
 def webp_is_lossless(file: BinaryIO) -> bool:

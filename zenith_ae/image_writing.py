@@ -18,10 +18,25 @@ from .deep_colour import is_deep, two_bytes_wide, write_netpbm, write_png
 from .errors import OutputError
 from .files import as_path, atomic_writer, reason
 from .image_bytes import bmp_with_alpha, join_tiffs, widen_tiff
-from .image_metadata import EXIF_BLOCK, GPS_BLOCK, INTEROPERABILITY, IPTC, keep_letters, layout_of_pixels
+from .image_metadata import (
+    EXIF_BLOCK,
+    GPS_BLOCK,
+    INTEROPERABILITY,
+    IPTC,
+    keep_letters,
+    layout_of_pixels,
+    upright,
+)
 from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
-__all__ = ["WRITABLE_SUFFIXES", "encode_picture", "suffix_for", "write_format", "write_picture"]
+__all__ = [
+    "WRITABLE_SUFFIXES",
+    "changes_colours",
+    "encode_picture",
+    "suffix_for",
+    "write_format",
+    "write_picture",
+]
 
 
 @dataclass(frozen=True)
@@ -111,8 +126,11 @@ def write_picture(picture: Any, path: str | os.PathLike[str], quality: int | Non
     ValueError
         If ``path`` is none, or ``quality`` no whole number from 1 to 100.
     """
-    picture, path = as_picture(picture), as_path(path)
-    _format(path.suffix, str(path))  # before there is a file
+    path = as_path(path)
+    spec = _format(path.suffix, str(path))  # before there is a file
+    if isinstance(picture, Image.Image) and "exif" not in spec.keeps:  # where it says how the picture lies
+        picture = upright(picture, {})
+    picture = as_picture(picture)
     with atomic_writer(path) as file:
         return encode_picture(picture, file, path.suffix, str(path), quality)
 
@@ -281,6 +299,12 @@ def _is_srgb(profile: bytes) -> bool:
         return any(word.encode(encoding) in profile for encoding in ("ascii", "utf-16-be"))
 
     return says("sRGB") and not says("inear")  # "Linear sRGB" has its primaries alone
+
+
+def changes_colours(picture: Picture) -> bool:
+    """Whether a picture looks different without its ICC profile or gamma."""
+    profile = picture.metadata.get("icc_profile", b"")
+    return "gamma" in picture.metadata or bool(profile and not _is_srgb(profile))
 
 
 def _holds_one(picture: Picture, spec: _Format) -> str:

@@ -48,7 +48,15 @@ from .deep_colour import deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
 from .files import reason
 from .image_guard import check_cost, without_comments
-from .image_metadata import ORIENTATION, has_gain_map, png_colours, read_metadata, upright, webp_is_lossless
+from .image_metadata import (
+    ORIENTATION,
+    avif_colours,
+    lost_beside,
+    png_colours,
+    read_metadata,
+    upright,
+    webp_is_lossless,
+)
 
 __all__ = [
     "FOREIGN_SUFFIXES",
@@ -353,10 +361,13 @@ class _Pages:
             notes.append(trouble or "only the first of several pictures in the file is used")
         if image.format == "MPO":
             notes.append("further pictures in the JPEG (a preview, a second view) are not kept")
-        elif has_gain_map(image.info.get("xmp")):
-            notes.append("the HDR gain map is not kept")
-        elif image.format == "PNG" and png_colours(self.file) not in (None, _SRGB):
+        notes += [f"{what} is not kept" for what in lost_beside(image.info.get("xmp"))]
+        if image.format == "PNG" and png_colours(self.file) not in (None, _SRGB):
             notes.append("the PNG's colour space (cICP) is not kept, so it looks different")
+        elif image.format == "AVIF" and "icc_profile" not in image.info:
+            primaries, transfer = avif_colours(self.file) or _SRGB
+            if primaries not in _SD_OR_HD or transfer not in _LIKE_SRGB:
+                notes.append("the AVIF's colour space (nclx) is not kept, so it looks different")
         return tuple(notes)
 
     def _page(self, index: int, several: bool, notes: tuple[str, ...]) -> Picture:
@@ -554,7 +565,9 @@ def _scale_key(image: Image.Image, head: bytes) -> None:
 
 # Tags of a TIFF.
 _BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT, _SAMPLE_FORMAT = 258, 262, 277, 322, 323, 339
-_SRGB = b"\1\x0d"  # as cICP says it
+_SRGB = b"\1\x0d"  # as cICP says it: primaries and transfer function
+# What an AVIF may say of a picture that looks the same, or nearly so, without: nothing (2), or television's.
+_SD_OR_HD, _LIKE_SRGB = (1, 2, 5, 6), (1, 2, 6, 13, 14, 15)
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")

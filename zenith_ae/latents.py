@@ -236,7 +236,10 @@ def read_latents(path: str | os.PathLike[str]) -> LatentFile:
     """
     name = str(as_path(path))
     try:
-        data = Path(name).read_bytes()
+        with open(name, "rb") as file:
+            data = file.read(_HEAD)
+            if latent_metadata(data) is not None:  # else it may be any model, of gigabytes
+                data += file.read()
     except FileNotFoundError:
         raise LatentError(f"{name}: no such file; check the path") from None
     except OSError as error:
@@ -284,6 +287,9 @@ def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
 
 def _exists(width: int, height: int, mode: str) -> bool:
     return mode in _LAYOUTS and height >= 1 and width >= 1
+
+
+_HEAD = 2**16  # bytes, in which the whole header of a latent file lies
 
 
 def latent_metadata(data: bytes) -> dict[str, str] | None:

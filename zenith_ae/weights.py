@@ -22,7 +22,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import safetensors
@@ -283,6 +283,8 @@ def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
             dtypes = {key: str(file.get_slice(key).get_dtype()) for key in file.keys()}  # noqa: SIM118
             if unknown := set(dtypes.values()) - _NUMBERS.keys():
                 raise WeightsError(f"holds numbers of type {min(unknown)}; convert them to F16, BF16 or F32")
+            if dtypes and metadata.get("format") != FORMAT and not any(map(_is_of_family, dtypes)):
+                _unknown(min(dtypes))  # before gigabytes are read
             if "BF16" not in dtypes.values():
                 return {key: file.get_tensor(key) for key in dtypes}, metadata
         raw = {key: value for key, value in safetensors.deserialize(path.read_bytes())}
@@ -331,7 +333,20 @@ def _native(tensors: Tensors, metadata: dict[str, str]) -> Weights:
 
 
 def _is_single(tensors: Tensors) -> bool:
-    return bool(tensors) and all(re.match(r"\d{1,4}\.", key) for key in tensors)
+    return bool(tensors) and all(map(_is_numbered, tensors))
+
+
+def _is_numbered(key: str) -> bool:
+    return re.match(r"\d{1,4}\.", key) is not None
+
+
+def _is_of_family(key: str) -> bool:
+    """Whether a TAESD, or what diffusers makes of a model, may have a tensor of this name."""
+    return _is_numbered(key) or place_of(key) is not None
+
+
+def _unknown(key: str) -> NoReturn:
+    raise WeightsError(f"unknown architecture (tensor {key!r}, and no zenith-ae metadata)")
 
 
 def place_of(key: str) -> tuple[str, str] | None:
@@ -353,7 +368,7 @@ def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
         for key, tensor in tensors.items():
             place = place_of(key)
             if place is None:
-                raise WeightsError(f"unknown architecture (tensor {key!r}, and no zenith-ae metadata)")
+                _unknown(key)
             parts.setdefault(place[0], {})[place[1]] = tensor
     latents = set()
     for part, entries in parts.items():
