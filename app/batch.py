@@ -589,7 +589,7 @@ def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
 
 
 def make_folder(output: str | Path) -> None:
-    """The folder that an output lies in, made where it is missing."""
+    """The folder that an output lies in, made where it is missing, if it takes new files."""
     folder = Path(output).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -597,6 +597,9 @@ def make_folder(output: str | Path) -> None:
         raise OutputError(
             f"{folder}: cannot make the folder: {reason(error)}; choose another with -o"
         ) from None
+    place = os.path.dirname(os.path.realpath(output))  # of what a link points at
+    if not (is_device(output) or os.access(place, os.W_OK | os.X_OK)):
+        raise OutputError(f"{output}: cannot write: this folder takes no new files; choose another with -o")
 
 
 def wants_traceback(error: Exception) -> bool:

@@ -610,6 +610,16 @@ def test_one_bad_file_does_not_stop_the_rest(here, dn, capsys):
     assert missing == "zenith-ae: none.png: no such file; check the path"
 
 
+def test_a_folder_that_takes_no_files_is_found_before_the_work(here, dn, capsys, monkeypatch):
+    picture("a.png")
+    Path("out").mkdir()
+    access, closed = os.access, os.path.realpath("out")
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != closed and access(path, mode))
+    monkeypatch.setattr(zenith_ae.Denoiser, "clean", lambda *_, **__: pytest.fail("all for nothing"))
+    assert run(["denoise", "a.png", "-o", "out", *dn]) == 1
+    assert "out/a.denoised.png: cannot write: this folder takes no new files" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
