@@ -6,11 +6,11 @@ it is before a camera reduces it, and with photosites that are stuck at some bri
 frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8
 bits, and a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of
 a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Crisp are
-photographs that were sharpened, as phones do, or of which every other pixel is left out. Drawings are
-of thin strokes (text and shapes in a few plain colours, without soft edges), of soft edges (a page of text,
-an interface or line art) and halftones, as of print, as they are and with some harm. Dots are pixels
-that are black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that
-of the picture's own pixels.
+photographs that were sharpened, as phones do, of which every other pixel is left out, or whose values were
+stretched. Drawings are of thin strokes (text and shapes in a few plain colours, without soft edges), of
+soft edges (a page of text, an interface or line art) and halftones, as of print, as they are and with some
+harm. Dots are pixels that are black or white, or (hot) single values of bright colours beside weak white
+noise. PSNR in dB is that of the picture's own pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -115,6 +115,10 @@ def _sharpened(clean: np.ndarray) -> np.ndarray:
     mask = ImageFilter.UnsharpMask(radius=1, percent=120, threshold=0)
     crisp = np.asarray(Image.fromarray(clean).filter(mask))[None] / np.float32(255)
     return jpeg(crisp, np.random.default_rng(0), 80)[0][0]
+
+
+def _stretched(clean: np.ndarray, gain: float, middle: float) -> np.ndarray:
+    return np.uint8(np.clip((clean - middle) * gain + middle, 0, 255) + 0.5)
 
 
 def _shot(share: float) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
@@ -224,6 +228,8 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         "every other pixel of every other row": [
             np.ascontiguousarray(picture[::2, ::2]) for picture in clean
         ],
+        "2.2 times as bright, white cut off": [_stretched(picture, 2.2, 0.0) for picture in clean],
+        "twice the contrast": [_stretched(picture, 2.0, float(picture.mean())) for picture in clean],
     }
     for name, given in crisp.items():
         print_means(name, [decibels(picture, picture, denoisers) for picture in given])

@@ -116,7 +116,7 @@ def test_each_picture_of_a_batch_goes_through_the_part_for_its_noise(expert, pas
         assert np.array_equal(expert(picture, sigma=float(sigma), passes=passes), result)
 
 
-def test_a_picture_is_continued_to_whole_cells_of_either_network(expert, monkeypatch):
+def test_a_picture_is_continued_to_whole_cells_of_the_network_that_it_goes_through(expert, monkeypatch):
     seen = []
     run = expert.engine.run
 
@@ -126,7 +126,9 @@ def test_a_picture_is_continued_to_whole_cells_of_either_network(expert, monkeyp
 
     monkeypatch.setattr(expert.engine, "run", spy)
     expert(np.full((10, 6, 3), 50, np.uint8), sigma=5)
-    assert seen == [("sorter", 16, 8), ("denoiser", 16, 12)]  # two pixels off the grid
+    expert(np.full((10, 5, 3), 150, np.uint8), sigma=5)
+    denoiser, white = ("denoiser", 12, 8), ("white", 12, 8)  # of cells of 2, two pixels off the grid; of 4
+    assert seen == [("sorter", 16, 8), denoiser, ("sorter", 16, 8), white]
 
 
 def test_the_network_for_all_noise_sees_a_picture_off_its_grid(expert, monkeypatch):
@@ -841,6 +843,27 @@ def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
             assert np.array_equal(both[1], model(batch[1], sigma=50))
 
 
+def test_a_map_of_levels_with_holes_is_refused_in_one_line(dn):
+    levels = np.full((40, 40), 5.0)
+    levels[20, 20] = np.nan
+    with pytest.raises(ValueError, match=r"sigma must be in 0..255, got array\(\[\[") as caught:
+        dn(np.zeros((40, 40, 3), np.uint8), levels)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_is_for_load_not_for_a_class():
+    with pytest.raises(ConfigError, match=r"takes Weights, not str; zenith_ae.load takes"):
+        Denoiser("zenith-denoise")
+
+
+def test_latents_as_tensors_make_a_picture_too(ae):
+    torch = pytest.importorskip("torch")
+    file = ae.encode_picture(Picture(noise((24, 17, 3)), "RGB", "RGB"))
+    wanted = ae.decode_picture(file)
+    found = ae.decode_picture(replace(file, latents=torch.from_numpy(file.latents)))
+    assert np.array_equal(found.pixels, wanted.pixels)
+
+
 def test_tensors_that_are_no_levels_are_value_errors(dn):
     torch = pytest.importorskip("torch")
     level = torch.full((8, 8), 5.0)
@@ -985,7 +1008,7 @@ def test_grey_is_the_mean_of_what_the_network_makes_of_three_channels(tmp_path):
     grey = noise((64, 32), np.float32)  # whole tiles
     rgb = np.repeat(grey[..., None], 3, axis=2)
     plane = np.full((1, 64, 32), 20 / 255, np.float32)
-    residual = dn.engine.run("denoiser", rgb[None], plane=plane)[0].mean(axis=2)
+    residual = dn._run("denoiser", rgb[None], plane, 0)[0].mean(axis=2)
     expected = np.clip(grey + 0.3 * residual, 0, 1)
     assert np.allclose(dn(grey, sigma=20, strength=0.3), expected, atol=1e-5)
 

@@ -815,6 +815,40 @@ def test_most_batches_beside_a_cleaner_are_of_cleaned_photographs_and_few_others
     assert np.mean(shares[True]) < 0.02
 
 
+def test_an_estimator_with_an_elder_learns_the_levels_of_cleaned_and_edited_photographs(
+    tmp_path, monkeypatch
+) -> None:
+    for name, level in (("own", 60), ("cleaned", 180)):
+        (tmp_path / name).mkdir()
+        rough = np.random.default_rng(0).integers(level - 20, level + 20, (40, 40, 3), np.uint8)
+        Image.fromarray(rough).save(tmp_path / name / "a.png")
+    own, clean = ImagePool([tmp_path / "own"]), ImagePool([tmp_path / "cleaned"])
+    silent = dict.fromkeys(Mixture.KINDS, 0.0)
+    mixture = Mixture(**silent | {"camera": 1.0})
+    recipe = restore.RestoreRecipe(
+        mixture, own, steps(tmp_path, 1, batch=40), elder=torch.nn.Identity(), anew="drawn", quantile=0.7,
+        framed=0, cleaned=clean,
+    )  # fmt: skip
+    edits, others = [], []
+    monkeypatch.setattr(restore, "edited", lambda picture, rng: edits.append(picture.mean()) or picture)
+    shares = []
+    for seed in range(60):
+        edits.clear()
+        degraded, target, sigma, _, _, anew, quantile, _ = recipe.make_batch(np.random.default_rng(seed))
+        still = ~sigma.any(axis=(1, 2))
+        if not edits:  # the photographs themselves, of which the elder knows the level
+            assert target.mean() < 0.4 and not anew.any() and (quantile == 0.5).all()
+            others.append(still.mean())
+            continue
+        assert target.mean() > 0.5 and np.mean(edits) > 128 and 28 <= len(edits) <= 40
+        assert anew.all() and (np.float32(0.7) in quantile)
+        same = (degraded == target).all(axis=(1, 2, 3))
+        shares.append((still.mean(), (still & same).mean()))
+    assert len(shares) / 60 == pytest.approx(0.4, abs=0.2)
+    assert np.mean(others) == pytest.approx(0.4, abs=0.05)
+    assert np.mean(shares, axis=0) == pytest.approx([0.4, 0.2], abs=0.05)
+
+
 def test_training_beside_a_cleaner_says_so_in_its_goal(photos, denoiser, tmp_path) -> None:
     first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
     out = tmp_path / "b"
@@ -2069,6 +2103,7 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--anew", "drawn"], "--anew is about what an --elder does not teach"),
         (["--only", "sorter", "--task", "blur"], "--only sorter is about noise"),
         (["--cleaner", "zenith-denoise"], "--cleaner is for --only denoiser"),
+        (["--only", "estimator", "--cleaner", "zenith-denoise"], "or for --only estimator beside an --elder"),
         (["--only", "denoiser", "--task", "blur", "--cleaner", "zenith-denoise"], "and about noise"),
         (["--crop", "40"], "needs crops of a multiple of 32 pixels"),
         (["--model", "zenith-taef2"], "is of kind autoencoder"),

@@ -26,6 +26,7 @@ from PIL import Image
 
 from zenith_ae.batches import orient
 from zenith_ae.errors import ConfigError, ImageError, OutputError
+from zenith_ae.pipelines import OFF_GRID
 from zenith_ae.training import degradations, drawings
 from zenith_ae.training.contact_sheet import ContactSheet, _worst_place
 from zenith_ae.training.data import (
@@ -462,6 +463,47 @@ def test_the_grid_of_a_jpeg_lies_at_any_of_its_places(monkeypatch) -> None:
         for seed in range(200):
             degradations.jpeg(clean, rng(seed), 50, subsample=subsample)
         assert seen == set(range(size))
+
+
+@pytest.mark.parametrize("subsample", [False, True])
+def test_blocks_in_place_begin_where_a_denoiser_finds_those_of_a_file(subsample) -> None:
+    """What was a JPEG is nearly the same in another of its grid."""
+    clean = np.random.default_rng(0).random((1, 96, 96, 3), np.float32)
+    found = degradations.jpeg(clean, rng(1), 50, subsample, in_place=1.0)[0]
+
+    def changed(at: int) -> float:
+        part = np.rint(found[0, at : at + 64, at : at + 64] * 255).astype(np.uint8)
+        stream = io.BytesIO()
+        Image.fromarray(part).save(stream, "JPEG", quality=50, subsampling=2 if subsample else 0)
+        return float(np.abs(np.asarray(Image.open(stream)).astype(int) - part).mean())
+
+    changes = [changed(at) for at in range(16 if subsample else 8)]
+    assert np.argmin(changes) == OFF_GRID
+    places = {degradations.jpeg(clean, rng(seed), 50, subsample, 0.5)[0].tobytes() for seed in range(12)}
+    assert 3 < len(places) < 12  # half of them lie anywhere
+
+
+def test_some_jpegs_are_of_poor_quality() -> None:
+    mixture, generator = Mixture(strong=0.3), rng()
+    qualities = np.array([mixture._quality(generator) for _ in range(500)])
+    assert np.mean(qualities < 50) == pytest.approx(0.3, abs=0.06)
+    assert qualities.min() == 20 and qualities.max() == 95
+
+
+def test_edited_photographs_are_brighter_of_more_contrast_or_sharper() -> None:
+    photo = np.clip(textured(64, 64).astype(int), 20, 200).astype(np.uint8)
+    before = photo.copy()
+    results = [degradations.edited(photo, rng(seed)) for seed in range(60)]
+    np.testing.assert_array_equal(photo, before)
+    assert all(r.dtype == np.uint8 and r.shape == photo.shape and (r != photo).any() for r in results)
+
+    def rough(picture: np.ndarray) -> float:
+        return float(np.abs(np.diff(picture.astype(int), axis=0)).mean())
+
+    assert np.mean([rough(r) > rough(photo) for r in results]) > 0.8
+    assert 0.1 < np.mean([np.isin(r, (0, 255)).mean() > 0.05 for r in results]) < 0.9
+    again = degradations.edited(photo, rng(7))
+    np.testing.assert_array_equal(again, results[7])
 
 
 def test_black_and_white_stays_so_in_a_jpeg_of_full_colour_and_is_told_its_own_level() -> None:

@@ -311,12 +311,15 @@ def full_scale(dtype: np.dtype[Any]) -> int:
     return int(np.iinfo(dtype).max) if dtype.kind == "u" else 1
 
 
-def continued(pixels: NDArray, cell: int, mode: Literal["reflect", "symmetric"]) -> NDArray:
-    """(N, H, W, ...) mirrored at the bottom and right up to multiples of ``cell``, as `numpy.pad` does."""
-    below, right = (-n % cell for n in pixels.shape[1:3])
-    if not (below or right):
+def continued(pixels: NDArray, cell: int, mode: Literal["reflect", "symmetric"], before: int = 0) -> NDArray:
+    """(N, H, W, ...) mirrored at the bottom and right up to multiples of ``cell``, as `numpy.pad` does.
+
+    And ``before`` that by so many pixels at the top and left.
+    """
+    beyond = [(before, -(before + n) % cell) for n in pixels.shape[1:3]]
+    if not any(map(any, beyond)):
         return pixels
-    return np.pad(pixels, [(0, 0), (0, below), (0, right)] + [(0, 0)] * (pixels.ndim - 3), mode=mode)
+    return np.pad(pixels, [(0, 0), *beyond] + [(0, 0)] * (pixels.ndim - 3), mode=mode)
 
 
 def orient(pictures: NDArray, which: int) -> NDArray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from math import lcm
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -93,10 +92,10 @@ _SURE = (13.0, 14.0, 25.0, 35.0), (0.0, 1.5, 1.5, 2.0)
 _TOLD_MORE = 1.25
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
-# By so many pixels a picture is moved for the network for all kinds of noise, whose own grid is of 8 pixels,
+# By so many pixels a picture is moved for the network for all kinds of harm, whose own grid is of 8 pixels,
 # as a JPEG's is. In training these lay any way to each other, in a file they are one, and a network that sees
 # its grid in the noise takes some of that for content: 0.4 dB of real camera noise.
-_OFF_GRID = 2
+OFF_GRID = 2
 # Symmetries of the square in the order in which `Denoiser` takes them for its passes: the picture as it
 # is, turned by 180 degrees, by 90 either way, then mirrored. On validation photographs at sigma 15 to 50 a
 # half turn brings 0.089 dB and a mirror 0.075 to 0.080, the four turns 0.134, other fours 0.122 to 0.127.
@@ -140,7 +139,8 @@ def load(
     dtype : "float32" computes exactly; "bf16" stores activations and matrices in half the memory and
         needs a CPU with instructions for it (level avx512bf16 or amx); "int16" multiplies rounded integers,
         close to exact (level avx2vnni or avx512vnni); "auto" is the fastest. Or a ``torch.dtype`` of these.
-    threads : number of CPU threads, 256 at most; default ``ZENITH_NUM_THREADS`` or the usable cores.
+    threads : number of CPU threads, of which 256 work at most; default ``ZENITH_NUM_THREADS`` or the usable
+        cores.
 
     Returns
     -------
@@ -170,6 +170,11 @@ class _Pipeline:
         dtype: str | torch.dtype = "auto",
         threads: int | None = None,
     ) -> None:
+        if not isinstance(weights, Weights):
+            kind = type(weights).__name__
+            raise ConfigError(
+                f"this takes Weights, not {kind}; zenith_ae.load takes the name of a model or file"
+            )
         if weights.config.kind != self.kind:
             raise ConfigError(
                 f"{weights.config.name} is a model of kind {weights.config.kind}, not {self.kind}"
@@ -358,7 +363,7 @@ class Autoencoder(_Pipeline):
         if len(file.latents) != 1:
             raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
         layout = "L" if file.mode in ("L", "LA") else "RGB"
-        rgb = self.decode(file.latents, size=(file.height, file.width), tile=tile)
+        rgb = self.decode(without_torch(file.latents), size=(file.height, file.width), tile=tile)
         return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
 
     def roundtrip(self, image: Any, tile: Tile = "auto") -> Any:
@@ -477,9 +482,7 @@ class Denoiser(_Pipeline):
 
     @cached_property
     def _cells(self) -> dict[str, int]:
-        cells = {part: alignment(layers) for part, layers in self.config.parts.items()}
-        cells["denoiser"] = lcm(cells["denoiser"], cells.get("white", 1))  # either may be run
-        return cells
+        return {part: alignment(layers) for part, layers in self.config.parts.items()}
 
     def experts(self, image: Any, tile: Tile = "auto") -> list[str]:
         """Which of its networks the model runs on a picture, or on each of a batch; arguments as for a call.
@@ -521,13 +524,13 @@ class Denoiser(_Pipeline):
         coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile)[..., 0]
         return np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
 
-    def _continued(self, pixels: NDArray, part: str) -> NDArray:
+    def _continued(self, pixels: NDArray, part: str, before: int = 0) -> NDArray:
         """(N, H, W, ...) continued by reflection to whole cells and whole spectral tiles of a part.
 
         The engine would repeat the last row and column, and fill tiles with zeros: repeated noise is
         a streak, which looks like content to the network, and no training crop has a partial tile.
         """
-        return continued(pixels, self._cells[part], "reflect")
+        return continued(pixels, self._cells[part], "reflect", before)
 
     def sigma_maps(self, pixels: NDArray, layout: str, tile: Tile = "auto") -> NDArray[np.float32]:
         """`estimate_sigma` for (N, H, W, C) pixels of any layout; always (N, H, W)."""
@@ -616,16 +619,13 @@ class Denoiser(_Pipeline):
                     colour = 255 - colour
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
                 plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
-                rgb, plane = (self._continued(x, "denoiser") for x in (rgb, plane))
                 bound = levels[part] if self._bounded else None
-                residual = self._residual(rgb, plane, experts, bound, height, width, tile, passes)
+                residual = self._residual(rgb, plane, experts, bound, tile, passes)
                 for i, level in lower.items():
                     del plane  # as large as a third of the residual
-                    plane = self._continued(level / np.float32(255), "denoiser")
+                    plane = level / np.float32(255)
                     one = slice(i, i + 1)
-                    other = self._residual(
-                        rgb[one], plane, experts[one], levels[part][one], height, width, tile, passes
-                    )
+                    other = self._residual(rgb[one], plane, experts[one], levels[part][one], tile, passes)
                     if _energy(other) > _energy(residual[one]):
                         residual[one] = other
                     del other
@@ -641,17 +641,12 @@ class Denoiser(_Pipeline):
         return out
 
     def _run(self, part: str, pictures: NDArray, plane: NDArray, tile: Tile) -> NDArray[np.float32]:
-        """What one of the networks adds to pictures (N, H, W, 3) with noise (N, H, W), both `_continued`."""
-        if part != "denoiser" or "white" not in self.config.parts:
-            return self.engine.run(part, pictures, plane=plane, tile=tile)
+        """What one of the networks adds to pictures (N, H, W, 3) with noise (N, H, W)."""
         height, width = plane.shape[1:]
-        at = _OFF_GRID
-        pictures, plane = (
-            self._continued(np.pad(x, [(0, 0), (at, 0), (at, 0), (0, 0)][: x.ndim], "reflect"), part)
-            for x in (pictures, plane)
-        )
+        before = OFF_GRID if part == "denoiser" else 0
+        pictures, plane = (self._continued(x, part, before) for x in (pictures, plane))
         found = self.engine.run(part, pictures, plane=plane, tile=tile)
-        return found[:, at : at + height, at : at + width]
+        return found[:, before : before + height, before : before + width]
 
     def _found_less(
         self, pixels: NDArray, layout: str, tile: Tile, levels: NDArray, experts: list[str]
@@ -675,32 +670,21 @@ class Denoiser(_Pipeline):
         plane: NDArray,
         experts: list[str],
         bound: NDArray | None,
-        height: int,
-        width: int,
         tile: Tile,
         passes: int,
     ) -> NDArray[np.float32]:
-        """What to add to pictures of height x width, mean of the passes: (N, height, width, 3).
+        """What to add to pictures ``rgb`` (N, H, W, 3) with noise ``plane`` (N, H, W), mean of the passes.
 
-        ``rgb`` (N, H, W, 3) and ``plane`` (N, H, W), their noise, are `_continued`; ``experts`` is the part
-        for each. Each pass is what one alone would be, so each is within what noise of the levels ``bound``
-        can be (`_bound`).
+        ``experts`` is the part for each. Each pass is what one alone would be, so each is within what noise
+        of the levels ``bound`` can be (`_bound`).
         """
         total: NDArray[np.float32] | None = None
         alike = len(set(experts)) == 1
         groups = [slice(None)] if alike else [slice(i, i + 1) for i in range(len(experts))]
         for which in _ORIENTATIONS[:passes]:
-            turned, levels, rows, columns = rgb, plane, height, width
-            if which:  # continued anew: at other edges, which a mean is the better for
-                turned, levels = (
-                    self._continued(orient(x[:, :height, :width], which), "denoiser")
-                    for x in (rgb, plane[..., None])
-                )
-                levels = levels[..., 0]
-                rows, columns = (width, height) if which & 4 else (height, width)
+            turned, levels = orient(rgb, which), orient(plane[..., None], which)[..., 0]
             found = [self._run(experts[some][0], turned[some], levels[some], tile) for some in groups]
-            residual = found[0] if len(found) == 1 else np.concatenate(found)
-            residual = unorient(residual[:, :rows, :columns], which)
+            residual = unorient(found[0] if len(found) == 1 else np.concatenate(found), which)
             if bound is not None:
                 _bound(residual, bound)
             total = residual if total is None else np.add(total, residual, out=total)
@@ -723,11 +707,11 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
         raise ValueError(f"sigma must be numbers, got {tensor!r:.60}")
     given = np.asarray(without_torch(sigma))
     if given.dtype.kind not in "fiu":  # bool, text, complex numbers, integers beyond all of numpy's
-        raise ValueError(f"sigma must be numbers, got {sigma!r:.60}")
+        raise ValueError(f"sigma must be numbers, got {_in_short(sigma)}")
     with np.errstate(over="ignore"):
         levels = given.astype(np.float32)
     if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or levels.max() > 255:
-        raise ValueError(f"sigma must be in 0..255, got {sigma!r:.60}")
+        raise ValueError(f"sigma must be in 0..255, got {_in_short(sigma)}")
     if levels.ndim == 4 and levels.shape[1] == 1:  # a plane of its own, as tensors (N, C, H, W) have
         levels = levels[:, 0]
     if levels.ndim == 1 and len(levels) == shape[0]:
@@ -737,6 +721,11 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     if levels.ndim < 3:
         levels = levels[None] if levels.ndim == 2 else levels.reshape(1, 1, 1)
     return np.broadcast_to(levels, (shape[0], *levels.shape[1:]))
+
+
+def _in_short(value: Any) -> str:
+    """The beginning of how Python shows a value, in one line."""
+    return " ".join(repr(value).split())[:60]
 
 
 def _clipped(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from ..batches import LUMA
+from ..pipelines import OFF_GRID
 
 __all__ = [
     "MIXTURES",
@@ -30,6 +31,7 @@ __all__ = [
     "as_file",
     "blur",
     "camera",
+    "edited",
     "enlarge",
     "from_linear",
     "gaussian",
@@ -55,9 +57,13 @@ RED_GAIN, BLUE_GAIN = (1.2, 2.4), (1.2, 2.6)  # of white balance, from tungsten 
 READ_SHARE, CONTRAST, SATURATION = (3e-4, 3e-2), (1.0, 1.4), (0.0, 0.8)  # of cameras
 FINE_QUALITY = 80  # least of the JPEGs that hide no noise reduction
 GRAIN_RADIUS = 0.35, 1.0  # pixels: softer than white noise, finer than what cameras leave
+POOR_QUALITY = 20, 50  # of JPEGs that show what they are
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
+EDITED = 0.45, 0.2, 0.55  # how often photographs get a gain, a tone curve, an unsharp mask
+GAIN, GAMMA = (1.1, 3.0), (0.5, 1.7)
+MASK_RADIUS, MASK_PERCENT = (0.6, 2.5), (50, 260)
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
 
 
@@ -226,9 +232,11 @@ def blur(
     return degraded, np.full(clean.shape[:3], noise, np.float32)
 
 
-def jpeg(clean: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool = True) -> Pair:
-    """Store as 8-bit JPEG and read back, with the 8x8 block grid at a random offset."""
-    return _against(_as_jpeg(clean, rng, quality, subsample), clean)
+def jpeg(
+    clean: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool = True, in_place: float = 0.0
+) -> Pair:
+    """Store as 8-bit JPEG and read back, with the block grid at a random offset, or as in `Mixture`."""
+    return _against(_as_jpeg(clean, rng, quality, subsample, in_place), clean)
 
 
 def stored(
@@ -238,6 +246,7 @@ def stored(
     quality: int,
     subsample: bool = True,
     grey: bool = False,
+    in_place: float = 0.0,
 ) -> Pair:
     """White Gaussian noise in a file of 8 bits that was stored as JPEG.
 
@@ -246,7 +255,7 @@ def stored(
     """
     phase = int(rng.integers(2**32))  # of the block grid
     noisy, without = (
-        _as_jpeg(x, np.random.default_rng(phase), quality, subsample)
+        _as_jpeg(x, np.random.default_rng(phase), quality, subsample, in_place)
         for x in (as_file(gaussian(clean, rng, sigma)[0]), clean)
     )
     if grey:
@@ -254,11 +263,15 @@ def stored(
     return noisy, STORED_LEVEL * local_rms(noisy - without)
 
 
-def _as_jpeg(pictures: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool) -> np.ndarray:
+def _as_jpeg(
+    pictures: np.ndarray, rng: np.random.Generator, quality: int, subsample: bool, in_place: float = 0.0
+) -> np.ndarray:
     stored = np.empty_like(pictures)
     for k, picture in enumerate(pictures):
-        # Of the grid's cells, which are of 16 x 16 pixels where colour has half the resolution.
-        top, left = (int(v) for v in rng.integers(0, 16 if subsample else 8, 2))
+        cell = 16 if subsample else 8  # of the grid: larger where colour has half the resolution
+        top, left = (int(v) for v in rng.integers(0, cell, 2))
+        if in_place and rng.random() < in_place:
+            top = left = cell - OFF_GRID
         shifted = np.pad(picture, ((top, 0), (left, 0), (0, 0)), mode="reflect")
         stream = io.BytesIO()
         pixels = np.clip(shifted * 255 + 0.5, 0, 255).astype(np.uint8)
@@ -286,6 +299,7 @@ def camera(
     shrinkage: tuple[float, ...] = (),
     loudness: float = 3.0,
     hot: float = 0.0,
+    in_place: float = 0.0,
 ) -> Pair:
     """The noise of a developed photograph.
 
@@ -320,6 +334,8 @@ def camera(
     hot
         Share of the photosites that are stuck at some brightness above theirs, as in long exposures;
         `strength` is without them.
+    in_place
+        As in `Mixture`.
     """
     linear = to_linear(_logistic(clean, 1 / contrast))
     gains = np.asarray(balance, np.float32)
@@ -369,7 +385,7 @@ def camera(
         degraded = noisy(strength)
     degraded = as_file(degraded)
     if quality is not None:
-        degraded = _as_jpeg(degraded, rng, quality, subsample=bool(rng.integers(2)))
+        degraded = _as_jpeg(degraded, rng, quality, bool(rng.integers(2)), in_place)
     return _against(degraded, clean)
 
 
@@ -428,6 +444,30 @@ def flat_area(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     light = _separable(light, _gaussian_kernel(3.0))[0, ..., 0]
     share = rng.uniform(0.05, 0.5)
     return light >= np.quantile(light, 1 - share) if shape == "bright" else light <= np.quantile(light, share)
+
+
+def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, sharper.
+
+    One to three of a gain, of all or about the mean, which clips much of it, a tone curve and an unsharp
+    mask. Takes and returns uint8, unlike the degradations here: it is what is to stay.
+    """
+    while True:
+        gain, curve, mask = rng.random(3) < EDITED
+        if gain or curve or mask:
+            break
+    values = picture.astype(np.float32)
+    if gain:
+        middle = 0.0 if rng.random() < 0.7 else values.mean()
+        values = np.clip((values - middle) * np.float32(_log_uniform(rng, GAIN)) + middle, 0, 255)
+    if curve:
+        values = 255 * (values / 255) ** np.float32(_log_uniform(rng, GAMMA))
+    result = np.rint(values).astype(np.uint8)
+    if mask:
+        radius, percent = rng.uniform(*MASK_RADIUS), _whole(rng, MASK_PERCENT)
+        filtered = ImageFilter.UnsharpMask(radius, percent, threshold=int(rng.integers(4)))
+        result = np.asarray(Image.fromarray(result).filter(filtered))
+    return result
 
 
 def as_file(x: np.ndarray) -> np.ndarray:
@@ -568,6 +608,8 @@ class Mixture:
     compressed: float = 0.0  # share of the blurred pictures stored as JPEG
     reenlarged: float = 0.0  # share of the blurred pictures that were reduced and enlarged instead
     quality: tuple[int, int] = (50, 95)
+    strong: float = 0.0  # share of the JPEGs that are of `POOR_QUALITY` instead
+    in_place: float = 0.0  # share of the JPEGs whose blocks begin where a network finds those of a file
 
     KINDS = ("gaussian", "stored", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg", "grain")
 
@@ -655,7 +697,7 @@ class Mixture:
                 if rng.random() < self.clean_jpeg:
                     quality = _whole(rng, FAIR_QUALITY)
                     subsample = rng.random() < self.subsampled
-                    degraded[k] = _as_jpeg(clean[k : k + 1], rng, quality, subsample)[0]
+                    degraded[k] = _as_jpeg(clean[k : k + 1], rng, quality, subsample, self.in_place)[0]
         return degraded, clean, sigma, np.array(kinds)
 
     def _gaussian(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
@@ -681,23 +723,27 @@ class Mixture:
 
     def _stored(self, clean: np.ndarray, rng: np.random.Generator, grey: bool) -> Pair:
         subsample = rng.random() < self.subsampled
-        return stored(clean, rng, rng.uniform(*self.sigma), self._quality(rng), subsample, grey)
+        sigma, quality = rng.uniform(*self.sigma), self._quality(rng)
+        return stored(clean, rng, sigma, quality, subsample, grey, self.in_place)
 
     def _camera(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         unreduced = self.unreduced > 0 and rng.random() < self.unreduced
         strength = _log_uniform(rng, self.camera_strength)
         stored = rng.random() < (self.camera_jpeg / 2 if unreduced else self.camera_jpeg)
-        qualities = (FINE_QUALITY, 99) if unreduced else self.quality
+        quality = None
+        if stored:
+            quality = _whole(rng, (FINE_QUALITY, 99)) if unreduced else self._quality(rng)
         return camera(
             clean,
             rng,
             strength,
-            _whole(rng, qualities) if stored else None,
+            quality,
             read_share=_log_uniform(rng, READ_SHARE),
             contrast=rng.uniform(*CONTRAST),
             balance=_balance(rng),
             saturation=rng.uniform(*SATURATION),
             hot=_log_uniform(rng, self.few) if self.hot and rng.random() < self.hot else 0.0,
+            in_place=self.in_place,
             **(self._resampling(rng) if unreduced else self._noise_reduction(rng)),
         )
 
@@ -744,11 +790,11 @@ class Mixture:
         else:
             degraded, level = blur(clean, rng, shape, radius, noise, stored=True)
         if rng.random() < self.compressed:
-            degraded = _as_jpeg(degraded, rng, self._quality(rng), subsample=bool(rng.integers(2)))
+            degraded = _as_jpeg(degraded, rng, self._quality(rng), bool(rng.integers(2)), self.in_place)
         return degraded, level
 
     def _jpeg(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
-        return jpeg(clean, rng, self._quality(rng), subsample=bool(rng.integers(2)))
+        return jpeg(clean, rng, self._quality(rng), bool(rng.integers(2)), self.in_place)
 
     def _grain(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         radius = rng.uniform(*GRAIN_RADIUS) if rng.random() < 0.75 else 0.0
@@ -760,16 +806,18 @@ class Mixture:
         return degraded, level
 
     def _quality(self, rng: np.random.Generator) -> int:
-        return _whole(rng, self.quality)
+        poor = self.strong > 0 and rng.random() < self.strong
+        return _whole(rng, POOR_QUALITY if poor else self.quality)
 
 
 #: For each task the mixture of its training: noise of all kinds; the same with grain, and with drawings in
 #: JPEGs, for an estimator; white noise, for an expert, with some shot noise lest one be mistaken for the
 #: other; other noise for the most part, for the network beside an expert; a camera's for photographs that
-#: have no noise of their own; white noise and all other about as often, and many grey pictures, for what
-#: tells them apart; softness, with a little noise, and pictures that are sharp, which must stay as they are.
+#: have no noise of their own; such noise as an estimator is to find in edited ones; white noise and all other
+#: about as often, and many grey pictures, for what tells them apart; softness, with a little noise, and
+#: pictures that are sharp, which must stay as they are.
 MIXTURES = {
-    "noise": Mixture(),
+    "noise": Mixture(strong=0.3, in_place=0.5),
     "estimator": Mixture(clean_jpeg=0.5, grain=0.14),
     "white": Mixture(
         gaussian=0.87, stored=0, camera=0, poisson_gaussian=0.1, salt_and_pepper=0.03, clipped=0.3,
@@ -777,11 +825,15 @@ MIXTURES = {
     ),
     "other": Mixture(
         gaussian=0.12, stored=0.25, camera=0.48, poisson_gaussian=0.05, salt_and_pepper=0.1, unreduced=0.25,
-        hot=0.15, dotted=0.3,
+        hot=0.15, dotted=0.3, strong=0.3, in_place=0.5,
     ),
     "cleaned": Mixture(
-        gaussian=0, stored=0.24, camera=0.63, poisson_gaussian=0.05, salt_and_pepper=0.08,
-        camera_strength=(1 / 255, 30 / 255), unreduced=0.25, hot=0.15, dotted=0.3,
+        gaussian=0, stored=0.37, camera=0.5, poisson_gaussian=0.05, salt_and_pepper=0.08,
+        camera_strength=(1 / 255, 30 / 255), unreduced=0.25, hot=0.15, dotted=0.3, strong=0.3, in_place=0.5,
+    ),
+    "edited": Mixture(
+        gaussian=0.48, stored=0.32, camera=0.2, poisson_gaussian=0, salt_and_pepper=0, weak=0.4,
+        clean_jpeg=0.5,
     ),
     "sorter": Mixture(
         gaussian=0.4, stored=0.12, camera=0.36, poisson_gaussian=0.04, salt_and_pepper=0.08, grey=0.2,
@@ -790,7 +842,7 @@ MIXTURES = {
     "blur": Mixture(
         gaussian=0.11, stored=0, camera=0.04, poisson_gaussian=0, salt_and_pepper=0, blur=0.7, jpeg=0.15,
         sigma=(0.0, 10 / 255), clipped=0.5, camera_strength=(0.5 / 255, 6 / 255), compressed=0.45,
-        reenlarged=0.2, enlarged=(1.2, 2.2), quality=(55, 98),
+        reenlarged=0.2, enlarged=(1.2, 2.2), quality=(55, 98), in_place=0.5,
     ),
 }  # fmt: skip
 

@@ -25,7 +25,7 @@ from ..models.zoo import with_expert
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT, Denoiser, load
 from ..weights import Weights, load_weights, save_weights
 from .data import ImagePool, load_pool, random_crops
-from .degradations import MIXTURES, Mixture, blur, flat_area, is_drawn
+from .degradations import FINE_QUALITY, MIXTURES, Mixture, blur, edited, flat_area, is_drawn, jpeg
 from .device_batches import DevicePool, WhiteNoise, is_white
 from .sorting import LEAST_ERROR, SorterRecipe, outcomes, table_size
 from .trainer import TrainConfig, Trainer, psnr, to_tensor
@@ -202,6 +202,11 @@ class RestoreRecipe:
     photographs themselves a few then stay as they are, at whatever level is estimated, lest it take their
     texture for noise too.
 
+    With both an elder and ``cleaned``, a part of the batches (`EDITED_SHARE`) is of such photographs as
+    people and phones make them brighter, of more contrast and sharper (`edited`), which looks like noise to
+    an estimator that never saw it. Their levels are known, and learned anew; many have no noise at all. Lest
+    it take real noise for texture, many of the other photographs then stay as they are.
+
     ``part`` is "denoiser", or "white" for the expert of a model, which learns as a denoiser does.
 
     With ``white_noise`` a batch is a seed until `loss` is where the network is. Photographs have no plain
@@ -222,6 +227,7 @@ class RestoreRecipe:
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     cleaned: ImagePool | None = None
     kept: float = 0.03  # share of the photographs that stay as they are, beside cleaned ones
+    editing: bool = False  # of these batches: photographs without noise of their own are edited first
     quantile: float = MEDIAN
     part: str = "denoiser"
     guessing: float = 0.2  # share of the training before estimates are any good
@@ -231,9 +237,19 @@ class RestoreRecipe:
     MOST_UNDERSTATED: ClassVar[float] = 0.5
     LOUD: ClassVar[float] = 8 / 255  # standard deviation from which on white noise is mistaken for no other
     CLEANED_SHARE: ClassVar[float] = 0.7
+    EDITED_SHARE: ClassVar[float] = 0.4
+    UNTOUCHED_BESIDE: ClassVar[float] = 0.4  # `untouched` of the other batches then
+    NOISELESS: ClassVar[float] = 0.4  # share of these that have no noise, half of them in a fair JPEG
 
     def make_batch(self, rng: np.random.Generator) -> Lessons | int:
-        return self.lessons(rng) if self.white_noise is None else int(rng.integers(1 << 62))
+        if self.white_noise is not None:
+            return int(rng.integers(1 << 62))
+        if self.elder is None or self.cleaned is None:
+            return self.lessons(rng)
+        change: dict[str, Any] = {"cleaned": None, "untouched": self.UNTOUCHED_BESIDE}
+        if rng.random() < self.EDITED_SHARE:
+            change |= {"pool": self.cleaned, "mixture": MIXTURES["edited"], "anew": "noise", "editing": True}
+        return replace(self, **change).lessons(rng)
 
     def lessons(self, rng: np.random.Generator) -> Lessons:
         """A batch of crops, whose noise is made here."""
@@ -246,6 +262,8 @@ class RestoreRecipe:
         n = self.config.batch
         chosen = pool.pick(rng, n)
         clean = random_crops(pool, rng, n, self.config.crop, scale_probability=0.3, chosen=chosen)
+        if self.editing:
+            clean = np.stack([edited(picture, rng) if rng.random() < 0.9 else picture for picture in clean])
         # Some photographs have the plain colours of drawn pictures, and a halftone has none of them.
         drawn = pool.are_drawn(chosen) | np.array([is_drawn(picture) for picture in clean])
         degraded, target, sigma, kinds = mixture.sample(clean, rng, drawn)
@@ -256,10 +274,15 @@ class RestoreRecipe:
         if self.anew == "noise":
             anew |= loud | (kinds == "stored") | (camera & (self.quantile != MEDIAN))
         still = np.zeros(n, bool)
-        if share := self.untouched if self.elder is not None else kept:
+        if share := self._still_share(kept):
             still = ~drawn & (rng.random(n) < share)
             degraded[still], sigma[still] = target[still], 0
             anew &= ~still
+        if self.editing:
+            anew[:] = True
+            for k in np.flatnonzero(still & (rng.random(n) < 0.5)):
+                quality = int(rng.integers(FINE_QUALITY, 99))
+                degraded[k] = jpeg(target[k : k + 1], rng, quality, subsample=rng.random() < 0.75)[0][0]
         whole = degraded.copy()
         for k in np.flatnonzero(~drawn & (rng.random(n) < self.framed)):
             plain = flat_area(target[k], rng)
@@ -274,6 +297,12 @@ class RestoreRecipe:
         quantile = np.where(camera & anew, self.quantile, MEDIAN)
         factor, quantile = factor.astype(np.float32), quantile.astype(np.float32)
         return Lessons(degraded, target, sigma, estimated, factor, anew, quantile, whole)
+
+    def _still_share(self, kept: float) -> float:
+        """The share of the photographs to which nothing is done."""
+        if self.editing:
+            return self.NOISELESS
+        return kept if self.elder is None else self.untouched
 
     def loss(
         self, model: nn.Module, batch: Lessons | int, progress: float
