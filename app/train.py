@@ -214,7 +214,7 @@ def train() -> None:
     "--cleaner",
     metavar="NAME|FILE",
     help="With --only denoiser: takes the photographs' own noise away first. Seven in ten pictures are "
-    "these, with the noise of cameras. With --only estimator and an --elder nearly half are these, edited: "
+    "these, with the noise of cameras. With --only estimator and an --elder two in five are these, edited: "
     "brighter, of more contrast, sharper.",
 )
 @click.option(
