@@ -205,7 +205,7 @@ def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, mon
     model = zenith_ae.load("zenith-denoise-fast", threads=1)
     rng = np.random.default_rng(0)
     mottle = rng.normal(size=(2, 98, 130, 3))
-    mottle = sum(np.roll(mottle, shift, axis) for axis in (1, 2) for shift in (0, 1)) * 6
+    mottle = sum(np.roll(mottle, (y, x), (1, 2)) for y in range(4) for x in range(4)) * 3
     white = rng.normal(size=(1, 98, 130, 3)) * 12
     clean = np.linspace(60, 190, 130)[:, None]
     pixels = np.clip(clean + np.concatenate([mottle, white]), 0, 255).astype(np.uint8)
