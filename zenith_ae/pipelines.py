@@ -778,8 +778,8 @@ def _without_texture(
 
     To an estimator a lawn, sand or asphalt is as noisy as fine grain, in some places more than in others, and
     a denoiser that is told so wipes it out in patches; of a sharpened photograph, or of one with every other
-    pixel left out, it says so nearly everywhere. Told too little, it leaves hardly more noise in: by limits
-    real noise loses little. White noise has none, since it can be told from texture.
+    pixel left out, it may say so nearly everywhere. Told too little, it leaves hardly more noise in: by
+    limits real noise loses little. White noise has none, since it can be told from texture.
     """
     known = (level > _COUNTING) & ~clipped
     if not known.any():
