@@ -10,6 +10,7 @@ itself is no input of a folder or a pattern.
 from __future__ import annotations
 
 import codecs
+import errno
 import glob
 import json
 import os
@@ -599,7 +600,9 @@ def make_folder(output: str | Path) -> None:
         ) from None
     place = os.path.dirname(os.path.realpath(output))  # of what a link points at
     if not (is_device(output) or os.access(place, os.W_OK | os.X_OK)):
-        raise OutputError(f"{output}: cannot write: this folder takes no new files; choose another with -o")
+        flags = os.statvfs(place).f_flag if hasattr(os, "statvfs") else 0
+        why = os.strerror(errno.EROFS if flags & getattr(os, "ST_RDONLY", 0) else errno.EACCES)
+        raise OutputError(f"{output}: cannot write: {why}; choose another place with -o")
 
 
 def wants_traceback(error: Exception) -> bool:
