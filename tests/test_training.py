@@ -790,12 +790,17 @@ def test_a_cleaner_takes_the_noise_of_photographs_and_leaves_out_drawn_ones(tmp_
         restore.cleaned(pool, "zenith-taef2-nano")
 
 
+def dark_and_bright(folder: Path, dark: int, bright: int, spread: int) -> list[ImagePool]:
+    """Two pools of a rough picture each, which tell by their means which one a crop is of."""
+    for level in (dark, bright):
+        (folder / str(level)).mkdir()
+        rough = np.random.default_rng(0).integers(level - spread, level + spread, (40, 40, 3), np.uint8)
+        Image.fromarray(rough).save(folder / str(level) / "a.png")
+    return [ImagePool([folder / str(level)]) for level in (dark, bright)]
+
+
 def test_most_batches_beside_a_cleaner_are_of_cleaned_photographs_and_few_others_stay(tmp_path) -> None:
-    for name, level in (("own", 90), ("cleaned", 160)):
-        (tmp_path / name).mkdir()
-        rough = np.random.default_rng(0).integers(level - 40, level + 40, (40, 40, 3), np.uint8)
-        Image.fromarray(rough).save(tmp_path / name / "a.png")
-    own, clean = ImagePool([tmp_path / "own"]), ImagePool([tmp_path / "cleaned"])
+    own, clean = dark_and_bright(tmp_path, 90, 160, 40)
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
     recipe = restore.RestoreRecipe(
         Mixture(**silent | {"gaussian": 1.0}, sigma=(0.1, 0.1), clean=0), own, steps(tmp_path, 1, batch=50),
@@ -818,11 +823,7 @@ def test_most_batches_beside_a_cleaner_are_of_cleaned_photographs_and_few_others
 def test_an_estimator_with_an_elder_learns_the_levels_of_cleaned_and_edited_photographs(
     tmp_path, monkeypatch
 ) -> None:
-    for name, level in (("own", 60), ("cleaned", 180)):
-        (tmp_path / name).mkdir()
-        rough = np.random.default_rng(0).integers(level - 20, level + 20, (40, 40, 3), np.uint8)
-        Image.fromarray(rough).save(tmp_path / name / "a.png")
-    own, clean = ImagePool([tmp_path / "own"]), ImagePool([tmp_path / "cleaned"])
+    own, clean = dark_and_bright(tmp_path, 60, 180, 20)
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
     mixture = Mixture(**silent | {"camera": 1.0})
     recipe = restore.RestoreRecipe(

@@ -223,8 +223,7 @@ def _prepare(
     if not describes(options.get("icc_profile", b""), image.mode):
         del options["icc_profile"]
         notes = (*notes, "the ICC profile does not describe these colours and is dropped")
-    profile = picture.metadata.get("icc_profile", b"")
-    if "icc_profile" not in spec.keeps and profile and not _is_srgb(profile):
+    if "icc_profile" not in spec.keeps and _has_profile(picture):
         notes = (*notes, f"{spec.name} cannot hold the ICC profile, so the colours look different")
     if quality is not None and "quality" in options:
         options["quality"] = quality
@@ -301,10 +300,15 @@ def _is_srgb(profile: bytes) -> bool:
     return says("sRGB") and not says("inear")  # "Linear sRGB" has its primaries alone
 
 
+def _has_profile(picture: Picture) -> bool:
+    """Whether a picture has an ICC profile without which it looks different."""
+    profile = picture.metadata.get("icc_profile", b"")
+    return bool(profile) and not _is_srgb(profile)
+
+
 def changes_colours(picture: Picture) -> bool:
     """Whether a picture looks different without its ICC profile or gamma."""
-    profile = picture.metadata.get("icc_profile", b"")
-    return "gamma" in picture.metadata or bool(profile and not _is_srgb(profile))
+    return "gamma" in picture.metadata or _has_profile(picture)
 
 
 def _holds_one(picture: Picture, spec: _Format) -> str:

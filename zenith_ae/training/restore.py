@@ -249,6 +249,7 @@ class RestoreRecipe:
         change: dict[str, Any] = {"cleaned": None, "untouched": self.UNTOUCHED_BESIDE}
         if rng.random() < self.EDITED_SHARE:
             change |= {"pool": self.cleaned, "mixture": MIXTURES["edited"], "anew": "noise", "editing": True}
+            change["untouched"] = self.NOISELESS
         return replace(self, **change).lessons(rng)
 
     def lessons(self, rng: np.random.Generator) -> Lessons:
@@ -274,7 +275,7 @@ class RestoreRecipe:
         if self.anew == "noise":
             anew |= loud | (kinds == "stored") | (camera & (self.quantile != MEDIAN))
         still = np.zeros(n, bool)
-        if share := self._still_share(kept):
+        if share := self.untouched if self.elder is not None else kept:
             still = ~drawn & (rng.random(n) < share)
             degraded[still], sigma[still] = target[still], 0
             anew &= ~still
@@ -297,12 +298,6 @@ class RestoreRecipe:
         quantile = np.where(camera & anew, self.quantile, MEDIAN)
         factor, quantile = factor.astype(np.float32), quantile.astype(np.float32)
         return Lessons(degraded, target, sigma, estimated, factor, anew, quantile, whole)
-
-    def _still_share(self, kept: float) -> float:
-        """The share of the photographs to which nothing is done."""
-        if self.editing:
-            return self.NOISELESS
-        return kept if self.elder is None else self.untouched
 
     def loss(
         self, model: nn.Module, batch: Lessons | int, progress: float
