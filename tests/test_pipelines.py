@@ -777,6 +777,53 @@ def test_what_is_rough_nearly_everywhere_is_not_taken_for_noise_either():
     assert pipelines._least_noise(picture, np.arange(256).reshape(16, 16) < 16) is None  # too few
 
 
+@pytest.mark.parametrize("grey", [False, True])
+@pytest.mark.parametrize("sigma", [6, 15, 40])
+def test_white_noise_is_measured_beside_texture(sigma, grey):
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:160, :203]
+    texture = 40 * np.sin(x / 1.7) * np.cos(y / 2.1) * (x > 90)
+    clean = (110 + 20 * np.sin(x / 40) + texture)[..., None] * np.array([1, 1, 1] if grey else [1, 0.9, 1.1])
+    noise = sigma * rng.normal(size=(*clean.shape[:2], 1 if grey else 3))
+    noisy = clean + noise
+    found = pipelines._white_noise(np.float32(noisy / 255), 1.2 * sigma)
+    assert found == pytest.approx(sigma, rel=0.04)
+    if sigma < 40:  # of which much would be clipped
+        stored = np.clip(np.rint(noisy), 0, 255)
+        assert pipelines._white_noise(stored.astype(np.uint8), 1.2 * sigma) == pytest.approx(found, rel=0.03)
+        deep = (stored * 257).astype(np.uint16)
+        assert pipelines._white_noise(deep, 1.2 * sigma) == pytest.approx(found, rel=0.03)
+
+
+def test_too_few_or_clipped_patches_tell_no_white_noise():
+    noisy = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(64, 64, 3)), 0, 255).astype(np.uint8)
+    assert pipelines._white_noise(noisy, 20) == pytest.approx(20, rel=0.05)
+    for few in (noisy[:4], noisy[:, :1], noisy[:30, :30]):
+        assert pipelines._white_noise(few, 20) is None
+    assert pipelines._white_noise(noisy, 50) is None  # no mean is 150 away from both ends
+
+
+def test_noise_that_grows_with_brightness_is_not_taken_for_its_least():
+    light = np.linspace(40, 200, 256)[:, None]
+    level = light / 10
+    noise = np.random.default_rng(0).normal(size=(256, 256, 3))
+    found = pipelines._white_noise(np.uint8(light + level * noise + 0.5), float(level.mean()))
+    assert level.mean() < found < level.max()
+
+
+def test_an_even_level_of_white_noise_is_no_more_than_what_is_measured(monkeypatch):
+    model = zenith_ae.load("zenith-denoise-fast", threads=1)
+    noisy = np.uint8(128 + 12 * np.random.default_rng(0).normal(size=(128, 128, 3)))
+    said = np.full((1, 16, 16), 15, np.float32)
+    monkeypatch.setattr(model, "_raw_levels", lambda *_: said.copy())
+    monkeypatch.setattr(model, "_experts", lambda *_: ["white"])
+    assert model.estimate_sigma(noisy).max() == pytest.approx(12, rel=0.04)
+    said[:] = 10
+    assert model.estimate_sigma(noisy) == pytest.approx(np.full((128, 128), np.hypot(10, 2)), rel=1e-5)
+    said[:, :8] = 15  # not the same everywhere
+    assert model.estimate_sigma(noisy).max() == pytest.approx(15, rel=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
 def test_clipped_cells_are_those_with_values_at_either_end(dtype):
     peak = np.iinfo(dtype).max if dtype != np.float32 else 1

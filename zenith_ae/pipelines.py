@@ -77,6 +77,12 @@ _CALM_TIMES, _CALM_MORE, _MEAN_BELIEVED, _ENOUGH_BLOCKS, _PLAIN = 3.5, 1.5, (10.
 # Photographs have noise of their own, about so much in smooth places, which an estimator that learned from
 # them does not count; and from which level on that does not matter.
 _OWN_NOISE, _LOUD = 2.0, 12.0
+# Up to this share of their mean as standard deviation, levels are the same everywhere. White noise is then
+# measured in about so many patches of so many pixels a side, whose mean is so many standard deviations away
+# from black and from white: along so many directions in which they vary least, in the share of them that
+# varies least in all others. Fewer patches than the last number but one tell nothing. Where the darkest,
+# middle and brightest thirds of them differ by more than the last number, it is not the same everywhere.
+_EVEN, _PATCHES, _PATCH, _OFF_ENDS, _LEAST, _CALMEST, _FEWEST, _DIFFER = 0.1, 24000, 5, 3.0, 8, 0.1, 1000, 1.1
 _MOST_COLUMNS = 2**14  # that are looked at for it, in float
 # Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
 _CLIPPED, _ENOUGH = 0.1, 0.05
@@ -550,6 +556,9 @@ class Denoiser(_Pipeline):
                 least = _least_noise(picture) if level.mean() < _LOUD else None
                 if least is not None and least > np.median(level):
                     np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
+                mean = float(level.mean())
+                if level.std() <= _EVEN * mean and (most := _white_noise(picture, mean)) is not None:
+                    level *= np.float32(min(1, most / mean))
             elif self._bounded:
                 level[...] = _without_texture(picture, level, clipped)
             if level.any():
@@ -833,6 +842,47 @@ def _least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> 
         if blocks.size < _ENOUGH_BLOCKS:
             return None
     return float(np.sqrt(np.quantile(blocks, 0.1)))
+
+
+def _white_noise(picture: NDArray, about: float) -> float | None:
+    """Standard deviation (0..255) of the white noise of a picture (H, W, 3) that has ``about`` so much of it.
+
+    White noise is as strong in all directions in which small patches may vary, and what else a picture shows
+    is in few of them, so the least of their variances is that of noise (Chen, Zhu, Heng 2015: An efficient
+    statistical method for image noise level estimation). It is measured in the patches that vary least in the
+    other directions, which tells of texture and nothing of white noise. What texture is left makes the result
+    a little too high. Noise of photons is not as strong everywhere: of that the result is what the third of
+    the patches has, by their brightness, where it is strongest. None where patches are too few, without those
+    whose noise is likely to be clipped.
+    """
+    height, width = (max(0, n - _PATCH + 1) for n in picture.shape[:2])
+    channels = np.moveaxis(picture, 2, 0)[: 1 if _is_grey(picture) else 3]
+    step = max(1, int((len(channels) * height * width / _PATCHES) ** 0.5))
+    unit = np.float32(255 / full_scale(picture.dtype))
+    whole = picture.dtype.kind == "u" or (picture.min() >= 0 and picture.max() <= 1)
+    off = _OFF_ENDS * about if whole else -np.inf
+    patches = []  # of each channel, (pixels of a patch, patches), from dark to bright ones
+    for channel in channels:
+        x = np.stack([
+            channel[i : i + height : step, j : j + width : step].ravel() * unit
+            for i in range(_PATCH) for j in range(_PATCH)
+        ])  # fmt: skip
+        mean = x.mean(axis=0)
+        counted = np.flatnonzero((off < mean) & (mean < 255 - off))
+        if len(counted) < _FEWEST:
+            return None
+        x -= mean
+        x = x[:, counted[np.argsort(mean[counted], kind="stable")]]
+        patches.append(x - x.mean(axis=1, keepdims=True))
+    directions = np.linalg.eigh(sum(np.float64(x @ x.T) for x in patches))[1].astype(np.float32)
+    variances = np.zeros(3)
+    for x in patches:
+        energy = np.square(directions.T @ x)[1:]  # the first is that of the mean, which is taken away
+        for k, part in enumerate(np.array_split(energy, 3, axis=1)):
+            rest = part[_LEAST:].sum(axis=0)
+            variances[k] += part[:_LEAST, rest <= np.quantile(rest, _CALMEST)].mean() / len(patches)
+    even = variances.max() <= _DIFFER**2 * variances.min()
+    return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
 
 
 def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
