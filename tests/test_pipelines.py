@@ -795,6 +795,13 @@ def test_white_noise_is_measured_beside_texture(sigma, grey):
         assert pipelines._white_noise(deep, 1.2 * sigma) == pytest.approx(found, rel=0.03)
 
 
+def test_white_noise_is_measured_where_there_is_no_texture_as_white_as_it():
+    rng = np.random.default_rng(0)
+    noisy = 128 + 10 * rng.normal(size=(200, 200, 3))
+    noisy[:, 60:] += 25 * rng.normal(size=(200, 140, 3))
+    assert pipelines._white_noise(np.float32(noisy / 255), 12) == pytest.approx(10, rel=0.05)
+
+
 def test_too_few_or_clipped_patches_tell_no_white_noise():
     noisy = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(64, 64, 3)), 0, 255).astype(np.uint8)
     assert pipelines._white_noise(noisy, 20) == pytest.approx(20, rel=0.05)
@@ -814,12 +821,19 @@ def test_noise_that_grows_with_brightness_is_not_taken_for_its_least():
 def test_an_even_level_of_white_noise_is_no_more_than_what_is_measured(monkeypatch):
     model = zenith_ae.load("zenith-denoise-fast", threads=1)
     noisy = np.uint8(128 + 12 * np.random.default_rng(0).normal(size=(128, 128, 3)))
-    said = np.full((1, 16, 16), 15, np.float32)
+    said = np.full((1, 16, 16), 13.5, np.float32)
     monkeypatch.setattr(model, "_raw_levels", lambda *_: said.copy())
     monkeypatch.setattr(model, "_experts", lambda *_: ["white"])
     assert model.estimate_sigma(noisy).max() == pytest.approx(12, rel=0.04)
     said[:] = 10
     assert model.estimate_sigma(noisy) == pytest.approx(np.full((128, 128), np.hypot(10, 2)), rel=1e-5)
+    said[:] = 15
+    few_and_loud = np.uint8(128 + 10.6 * np.random.default_rng(0).laplace(size=(128, 128, 3)))
+    assert pipelines._white_noise(few_and_loud, 15) < 13  # but it is 15
+    assert model.estimate_sigma(few_and_loud).max() == pytest.approx(15, rel=1e-5)
+    said[:] = 0
+    assert model.estimate_sigma(np.full_like(noisy, 128)).max() == 0
+    said[:] = 10
     said[:, :8] = 15  # not the same everywhere
     assert model.estimate_sigma(noisy).max() == pytest.approx(15, rel=1e-5)
 

@@ -77,12 +77,16 @@ _CALM_TIMES, _CALM_MORE, _MEAN_BELIEVED, _ENOUGH_BLOCKS, _PLAIN = 3.5, 1.5, (10.
 # Photographs have noise of their own, about so much in smooth places, which an estimator that learned from
 # them does not count; and from which level on that does not matter.
 _OWN_NOISE, _LOUD = 2.0, 12.0
-# Up to this share of their mean as standard deviation, levels are the same everywhere. White noise is then
-# measured in about so many patches of so many pixels a side, whose mean is so many standard deviations away
-# from black and from white: along so many directions in which they vary least, in the share of them that
-# varies least in all others. Fewer patches than the last number but one tell nothing. Where the darkest,
-# middle and brightest thirds of them differ by more than the last number, it is not the same everywhere.
-_EVEN, _PATCHES, _PATCH, _OFF_ENDS, _LEAST, _CALMEST, _FEWEST, _DIFFER = 0.1, 24000, 5, 3.0, 8, 0.1, 1000, 1.1
+# Up to this share of their mean as standard deviation, levels are the same everywhere. Then they are at most
+# what is measured, if that is at least the second number of times as much: of noise that is not Gaussian, or
+# not quite white, it is far too little.
+_EVEN, _NEAR = 0.1, 0.85
+# White noise is measured in up to so many patches, or a few times as many of a small picture, of so many
+# pixels a side, whose mean is so many standard deviations away from black and from white: along so many
+# directions in which they vary least, in the share of them that varies least in all others. Of fewer patches
+# of a channel than the next number it is not. Where the darkest, middle and brightest thirds of them differ
+# by more than the last number, it is not the same everywhere.
+_PATCHES, _PATCH, _OFF_ENDS, _LEAST, _CALMEST, _FEWEST, _DIFFER = 24000, 5, 3.0, 8, 0.1, 1000, 1.1
 _MOST_COLUMNS = 2**14  # that are looked at for it, in float
 # Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
 _CLIPPED, _ENOUGH = 0.1, 0.05
@@ -556,9 +560,11 @@ class Denoiser(_Pipeline):
                 least = _least_noise(picture) if level.mean() < _LOUD else None
                 if least is not None and least > np.median(level):
                     np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
-                mean = float(level.mean())
-                if level.std() <= _EVEN * mean and (most := _white_noise(picture, mean)) is not None:
-                    level *= np.float32(min(1, most / mean))
+                about = float(level.mean())
+                if level.std() <= _EVEN * about:
+                    most = _white_noise(picture, about)
+                    if most is not None and _NEAR * about < most < about:
+                        level *= np.float32(most / about)
             elif self._bounded:
                 level[...] = _without_texture(picture, level, clipped)
             if level.any():
@@ -850,17 +856,17 @@ def _white_noise(picture: NDArray, about: float) -> float | None:
     White noise is as strong in all directions in which small patches may vary, and what else a picture shows
     is in few of them, so the least of their variances is that of noise (Chen, Zhu, Heng 2015: An efficient
     statistical method for image noise level estimation). It is measured in the patches that vary least in the
-    other directions, which tells of texture and nothing of white noise. What texture is left makes the result
-    a little too high. Noise of photons is not as strong everywhere: of that the result is what the third of
-    the patches has, by their brightness, where it is strongest. None where patches are too few, without those
-    whose noise is likely to be clipped.
+    other directions, which tells of texture and nothing of Gaussian noise. What texture is left makes the
+    result a little too high, without any it is 2 % too low. Noise of photons is not as strong everywhere: of
+    that the result is what the third of the patches has, by their brightness, where it is strongest. None
+    where patches are too few, without those whose noise is likely to be clipped.
     """
     height, width = (max(0, n - _PATCH + 1) for n in picture.shape[:2])
     channels = np.moveaxis(picture, 2, 0)[: 1 if _is_grey(picture) else 3]
     step = max(1, int((len(channels) * height * width / _PATCHES) ** 0.5))
     unit = np.float32(255 / full_scale(picture.dtype))
-    whole = picture.dtype.kind == "u" or (picture.min() >= 0 and picture.max() <= 1)
-    off = _OFF_ENDS * about if whole else -np.inf
+    clipped = picture.dtype.kind == "u" or bool(((picture == 0) | (picture == 1)).any())
+    off = _OFF_ENDS * about if clipped else -np.inf
     patches = []  # of each channel, (pixels of a patch, patches), from dark to bright ones
     for channel in channels:
         x = np.stack([
