@@ -252,6 +252,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     # The interactive pages of FastAPI load scripts from elsewhere; /docs here is a page of its own.
     app = FastAPI(
         title="zenith-ae", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
+        redirect_slashes=False,  # with curl, which does not follow, an empty file would look like success
         description="Denoise pictures; encode them to latents and back.",
     )  # fmt: skip
 
@@ -381,8 +382,8 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
 
     @app.get("/", include_in_schema=False)
     @app.get("/docs", include_in_schema=False)
-    def docs() -> HTMLResponse:
-        return HTMLResponse(_page(app.openapi()))
+    def docs(request: Request) -> HTMLResponse:
+        return HTMLResponse(_page(app.openapi(), request.url.netloc))
 
     app.add_middleware(_Head)
     app.add_middleware(_Count, worker.requests)
@@ -478,7 +479,7 @@ def _headers(model: Any, notes: tuple[str, ...]) -> dict[str, str]:
     return headers
 
 
-def _page(schema: dict[str, Any]) -> str:
+def _page(schema: dict[str, Any], host: str) -> str:
     """The operations of an OpenAPI schema as a page that needs nothing from elsewhere."""
     from html import escape
 
@@ -502,9 +503,9 @@ def _page(schema: dict[str, Any]) -> str:
 padding: 0 1rem }} td, th {{ padding: .4rem .8rem .4rem 0; text-align: left; vertical-align: top }}
 pre {{ overflow: auto }}</style></head><body><h1>zenith-ae {escape(__version__)}</h1>
 <p>{escape(schema["info"]["description"])} The body of a POST is the file itself.</p>
-<pre>curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
-curl --data-binary @photo.jpg localhost:8000/encode -o photo.latent.safetensors
-curl --data-binary @photo.latent.safetensors "localhost:8000/decode?format=webp" -o back.webp</pre>
+<pre>curl --data-binary @photo.jpg {escape(host)}/denoise -o clean.jpg
+curl --data-binary @photo.jpg {escape(host)}/encode -o photo.latent.safetensors
+curl --data-binary @photo.latent.safetensors "{escape(host)}/decode?format=webp" -o back.webp</pre>
 <table><tr><th>request</th><th></th><th>parameters</th></tr>{"".join(rows)}</table>
 <p>The machine-readable description is <a href="openapi.json">openapi.json</a>.</p></body></html>"""
 

@@ -808,6 +808,10 @@ def test_too_few_or_clipped_patches_tell_no_white_noise():
     for few in (noisy[:4], noisy[:, :1], noisy[:30, :30]):
         assert pipelines._white_noise(few, 20) is None
     assert pipelines._white_noise(noisy, 50) is None  # no mean is 150 away from both ends
+    large = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(200, 200, 3)), 0, 255)
+    assert pipelines._white_noise(large.astype(np.uint8), 20) == pytest.approx(20, rel=0.05)
+    large[:, 20:] += 110  # too near to white; what is left are more than in the smaller picture
+    assert pipelines._white_noise(np.clip(large, 0, 255).astype(np.uint8), 20) is None
 
 
 def test_noise_that_grows_with_brightness_is_not_taken_for_its_least():

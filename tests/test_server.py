@@ -267,8 +267,11 @@ def test_health_models_metrics_and_a_page_from_nowhere_else(client):
     assert "zenith_in_progress 0.0" in metrics
     assert client.head("/health").status_code == client.head("/").status_code == 200
     assert client.head("/denoise").status_code == 405
+    elsewhere = client.post("/denoise/", content=png(noisy()), follow_redirects=False)
+    assert (elsewhere.status_code, elsewhere.json()) == (404, {"detail": "Not Found"})
     page = client.get("/").text
     assert "POST /denoise" in page
+    assert "@photo.jpg testserver/denoise -o" in page  # where it is, not where it is by default
     assert "http://" not in page and "https://" not in page
     operations = client.get("/openapi.json").json()["paths"]
     assert {"/denoise", "/encode", "/decode", "/health", "/metrics", "/models"} <= operations.keys()

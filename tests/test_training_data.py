@@ -928,6 +928,14 @@ def test_clean_pictures_have_no_gain(grey: Path) -> None:
     assert last.split()[-3] == "clean" and float(last.split()[-2]) > 0 and "inf" not in last
 
 
+def test_a_level_is_for_noise_that_has_one(grey: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="noise levels are for the degradations gaussian, file, jpeg, not for box"
+    ):
+        evaluate_model(shifted_by(0), grey, sigmas=[5], degradations=["box"])
+    assert len(evaluate_model(shifted_by(0), grey, sigmas=[5], degradations=["box", "file"])["mean"]) == 3
+
+
 def test_limit_skipped_files_and_table(grey: Path) -> None:
     (grey / "aa.png").write_bytes(b"broken")
     result = evaluate_model(shifted_by(0), grey, sigmas=[15, 50])

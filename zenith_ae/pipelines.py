@@ -83,10 +83,12 @@ _OWN_NOISE, _LOUD = 2.0, 12.0
 _EVEN, _NEAR = 0.1, 0.85
 # White noise is measured in up to so many patches, or a few times as many of a small picture, of so many
 # pixels a side, whose mean is so many standard deviations away from black and from white: along so many
-# directions in which they vary least, in the share of them that varies least in all others. Of fewer patches
-# of a channel than the next number it is not. Where the darkest, middle and brightest thirds of them differ
-# by more than the last number, it is not the same everywhere.
-_PATCHES, _PATCH, _OFF_ENDS, _LEAST, _CALMEST, _FEWEST, _DIFFER = 24000, 5, 3.0, 8, 0.1, 1000, 1.1
+# directions in which they vary least, in the share of them that varies least in all others. Where the
+# darkest, middle and brightest thirds of them differ by more than the last number, it is not the same
+# everywhere. Of fewer patches of a channel than the first number below, or than that share of all, it is not
+# measured: a few that lie within a narrow range are odd ones.
+_PATCHES, _PATCH, _OFF_ENDS, _LEAST, _CALMEST, _DIFFER = 24000, 5, 3.0, 8, 0.1, 1.1
+_FEWEST, _LEAST_SHARE = 1000, 0.15
 _MOST_COLUMNS = 2**14  # that are looked at for it, in float
 # Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
 _CLIPPED, _ENOUGH = 0.1, 0.05
@@ -875,7 +877,7 @@ def _white_noise(picture: NDArray, about: float) -> float | None:
         ])  # fmt: skip
         mean = x.mean(axis=0)
         counted = np.flatnonzero((off < mean) & (mean < 255 - off))
-        if len(counted) < _FEWEST:
+        if len(counted) < max(_FEWEST, _LEAST_SHARE * mean.size):
             return None
         x -= mean
         x = x[:, counted[np.argsort(mean[counted], kind="stable")]]

@@ -75,6 +75,7 @@ JPEG_QUALITY = 80
 OF_DETAIL = ("sharpness", "grid", "lattice")  # scores that are NaN where there is nothing to compare
 EXACT = 100.0  # dB that a picture which comes out to the bit counts in a mean with others
 DEGRADATIONS = ("gaussian", "file", "jpeg", "shot", "box", "none")
+LEVELLED = DEGRADATIONS[:3]  # by the noise of a level
 
 
 class DenoiserLike(Protocol):
@@ -154,10 +155,14 @@ def evaluate_model(
         task = "roundtrip" if codec else "pairs" if paired else "denoise"
     _check_task(task, codec, sigmas is not None or degradations is not None)
     _check_options(codec, reference, grey, other, passes)
-    sigmas = SIGMAS if sigmas is None else sigmas
+    levels, sigmas = sigmas, SIGMAS if sigmas is None else sigmas
     degradations = ("gaussian",) if degradations is None else degradations
     if unknown := sorted(set(degradations) - set(DEGRADATIONS)):
         raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
+    if levels is not None and not set(degradations) & set(LEVELLED):
+        raise ConfigError(
+            f"noise levels are for the degradations {', '.join(LEVELLED)}, not for {', '.join(degradations)}"
+        )
     denoise: Any = model if passes == 1 else partial(cast(Any, model), passes=passes)
     estimates = not hasattr(model, "config") or "estimator" in model.config.parts
 
