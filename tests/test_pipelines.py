@@ -810,7 +810,7 @@ def test_too_few_or_clipped_patches_tell_no_white_noise():
     assert pipelines._white_noise(noisy, 50) is None  # no mean is 150 away from both ends
     large = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(200, 200, 3)), 0, 255)
     assert pipelines._white_noise(large.astype(np.uint8), 20) == pytest.approx(20, rel=0.05)
-    large[:, 20:] += 110  # too near to white; what is left are more than in the smaller picture
+    large[:, 27:] += 110  # too near to white; the rest, of which there are 1,274 patches, is an eighth
     assert pipelines._white_noise(np.clip(large, 0, 255).astype(np.uint8), 20) is None
 
 

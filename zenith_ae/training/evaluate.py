@@ -74,8 +74,8 @@ SIGMAS = (15.0, 25.0, 50.0)
 JPEG_QUALITY = 80
 OF_DETAIL = ("sharpness", "grid", "lattice")  # scores that are NaN where there is nothing to compare
 EXACT = 100.0  # dB that a picture which comes out to the bit counts in a mean with others
-DEGRADATIONS = ("gaussian", "file", "jpeg", "shot", "box", "none")
-LEVELLED = DEGRADATIONS[:3]  # by the noise of a level
+LEVELLED = ("gaussian", "file", "jpeg")  # by noise of a level
+DEGRADATIONS = (*LEVELLED, "shot", "box", "none")
 
 
 class DenoiserLike(Protocol):
@@ -155,14 +155,14 @@ def evaluate_model(
         task = "roundtrip" if codec else "pairs" if paired else "denoise"
     _check_task(task, codec, sigmas is not None or degradations is not None)
     _check_options(codec, reference, grey, other, passes)
-    levels, sigmas = sigmas, SIGMAS if sigmas is None else sigmas
     degradations = ("gaussian",) if degradations is None else degradations
     if unknown := sorted(set(degradations) - set(DEGRADATIONS)):
         raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
-    if levels is not None and not set(degradations) & set(LEVELLED):
+    if sigmas is not None and not set(degradations) & set(LEVELLED):
         raise ConfigError(
             f"noise levels are for the degradations {', '.join(LEVELLED)}, not for {', '.join(degradations)}"
         )
+    sigmas = SIGMAS if sigmas is None else sigmas
     denoise: Any = model if passes == 1 else partial(cast(Any, model), passes=passes)
     estimates = not hasattr(model, "config") or "estimator" in model.config.parts
 
@@ -334,7 +334,7 @@ def _denoise(
 ) -> Results:
     for kind in degradations:
         rng = np.random.default_rng(seed)
-        if kind in ("gaussian", "file", "jpeg"):
+        if kind in LEVELLED:
             noise = rng.standard_normal(clean.shape, dtype=np.float32)
             for sigma in sigmas:
                 noisy, case = clean + noise * np.float32(sigma / 255), f"sigma {sigma:g}"
