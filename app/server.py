@@ -103,9 +103,16 @@ class _Worker:
         job: Future[Response] | None = None
         try:
             known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
-            if unknown := sorted(set(request.query_params) - known):
+            given = [name for name, _ in request.query_params.multi_items()]
+            if unknown := sorted(set(given) - known):
                 raise HTTPException(422, f"no parameter {unknown[0][:40]!r}; there are "
                                     f"{', '.join(sorted(known))}")  # fmt: skip
+            if several := [name for name in given if given.count(name) > 1]:
+                raise HTTPException(422, f"parameter {several[0]!r} is given more than once")
+            packing = request.headers.get("content-encoding", "identity").lower()
+            if packing != "identity":
+                raise HTTPException(415, f"the body is packed ({packing[:40]}); send the file as it is",
+                                    {"Accept-Encoding": "identity"})  # fmt: skip
             if self.waiting >= self.limits.jobs + self.limits.queue:
                 raise HTTPException(503, "too many requests are waiting; try again later",
                                     {"Retry-After": "5"})  # fmt: skip
@@ -353,12 +360,13 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
 
             file = parse_latents(data, "body")
             check_size((file.width, file.height), "body", limits.pixels)
-            autoencoder: Autoencoder = worker.model(
-                (shipped_reader(file) or file.model) if model is None else model, "autoencoder"
-            )
+            name = shipped_reader(file) if model is None else model
+            if name is None:
+                raise ConfigError(f"body: made by {file.maker}, whose latents none of the models here reads")
+            autoencoder: Autoencoder = worker.model(name, "autoencoder")
             if not file.fits(autoencoder):
-                raise ConfigError(f"body: made by {file.maker}; {autoencoder.name} does "
-                                  "not read its latents")  # fmt: skip
+                raise ConfigError(f"body: made by {file.maker}; {name} ({autoencoder.hash}) does not read "
+                                  "its latents")  # fmt: skip
             result = autoencoder.decode_picture(file)
             worker.pixels.labels("decode").inc(file.width * file.height)
             return answer(result, autoencoder, format, quality, False)
@@ -388,6 +396,17 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     app.add_middleware(_Head)
     app.add_middleware(_Count, worker.requests)
     app.add_middleware(_HearOut)
+
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    async def elsewhere(request: Request, error: HTTPException) -> JSONResponse:
+        paths: dict[str, Any] = app.openapi()["paths"]
+        there = "; ".join(
+            f"{method} {', '.join(path for path, ways in paths.items() if method.lower() in ways)}"
+            for method in ("POST", "GET")
+        )
+        asked = f"{request.method} {request.url.path}"[:60]
+        return JSONResponse({"detail": f"no {asked}; there are {there}"}, error.status_code, error.headers)
 
     @app.exception_handler(ZenithError)
     async def unusable(request: Request, error: ZenithError) -> JSONResponse:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from zenith_ae.errors import CheckpointError, ConfigError
+from zenith_ae.errors import CheckpointError, ConfigError, OutputError
 from zenith_ae.files import visible
 
 from .session import Number
@@ -568,7 +568,10 @@ def evaluate(
         if sys.stderr.isatty():
             click.echo(f"\r{done + 1}/{count} {visible(name)[-60:]:60}", err=True, nl=done + 1 == count)
 
-    places = None if sheet is None else ContactSheet(sheet, worst, case, overwrite)
+    try:
+        places = None if sheet is None else ContactSheet(sheet, worst, case, overwrite)
+    except OutputError as error:  # of its name: nothing is done yet
+        raise click.UsageError(str(error)) from None
     if sheet is not None:  # now: what is measured below may take an hour
         make_folder(sheet)
     measured = load(model, threads=threads)
@@ -578,9 +581,9 @@ def evaluate(
             degradations=degradations or None, grey=grey, reference=reference, other=second,
             passes=int(passes), progress=progress, observe=places,
         )  # fmt: skip
-    except ConfigError as error:  # options that do not go together
+        click.echo(to_json(result) if as_json else format_table(result, pictures))
+        if places is not None:
+            places.save()
+    except ConfigError as error:  # options that do not go together, or a --case that there is not
         raise click.UsageError(str(error)) from None
-    click.echo(to_json(result) if as_json else format_table(result, pictures))
-    if places is not None:
-        places.save()
     return int(bool(result["skipped"]))  # as of every command: some files could not be read

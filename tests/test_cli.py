@@ -1277,11 +1277,22 @@ def test_evaluate_prints_a_table_or_one_line_of_json_and_makes_the_sheets_folder
     assert [entry["name"] for entry in report["pictures"]] == ["a.png", "b.png"]
 
 
+def test_a_case_that_is_not_there_is_wrong_usage_and_a_broken_link_is_named(here, dn, capsys):
+    picture("in/a.png")
+    Path("in/b.png").symlink_to("gone.png")
+    options = ["evaluate", dn[1], "in", "--sigma", "10", "--sheet", "worst.png", "--case"]
+    assert run([*options, "sigma 5"]) == 2
+    assert "there are: 'sigma 10', 'sigma 10, auto'" in capsys.readouterr().err
+    assert run([*options, "sigma 10, auto"]) == 1
+    assert "skipped, not decodable: b.png" in capsys.readouterr().out
+    assert Path("worst.png").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--sheet", "worst.tif"], 1, ".png, .webp or .jpg"),
-        (["--sheet", "taken.png"], 1, "exists"),
+        (["--sheet", "worst.tif"], 2, ".png, .webp or .jpg"),
+        (["--sheet", "taken.png"], 2, "exists"),
         (["--sheet", "taken.png/worst.png"], 1, "cannot make the folder"),
         (["--sigma", "300"], 2, "--sigma"),
         (["--other", "zenith-denoise"], 2, "not an autoencoder"),

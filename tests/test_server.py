@@ -1,6 +1,7 @@
 """The HTTP server, in this process through an ASGI client, and as a program."""
 
 import asyncio
+import gzip
 import io
 import json
 import os
@@ -35,6 +36,7 @@ from zenith_ae.app.tools import serve
 from zenith_ae.errors import IsaError, MissingDependencyError
 from zenith_ae.latents import LatentFile, encode_latents, parse_latents
 from zenith_ae.pipelines import Denoiser
+from zenith_ae.weights import load_weights
 
 
 def noisy(height=24, width=40, mode="RGB"):
@@ -176,7 +178,18 @@ def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_th
     other = client.post("/decode?model=zenith-4ch-lite", content=made)
     assert (other.status_code, "does not read its latents" in other.text) == (400, True)
     foreign = encode_latents(replace(parse_latents(made), model="taef2", weights="0" * 16))
-    assert client.post("/decode", content=foreign).headers["X-Zenith-Model"].startswith("zenith-taef2")
+    answer = client.post("/decode", content=foreign)
+    assert answer.headers["X-Zenith-Model"].startswith("zenith-taef2")
+    assert answer.headers["X-Zenith-Notes"].startswith(
+        f"latents of taef2 ({'0' * 16}), decoded by zenith-taef2"
+    )
+    foreign = encode_latents(replace(parse_latents(made), weights="0" * 16, space=""))
+    for asked, said in (
+        ("", "none of the models here reads"),
+        ("?model=zenith-taef2-nano", f"({load_weights('zenith-taef2-nano').hash}) does not read its latents"),
+    ):
+        refused = client.post(f"/decode{asked}", content=foreign).json()["detail"]
+        assert said in refused and f"made by zenith-taef2-nano ({'0' * 16})" in refused
 
 
 @pytest.mark.parametrize(
@@ -200,6 +213,7 @@ def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_th
         ("/denoise", b"x" * (10**6 + 1), 413, "exceeds the limit"),
         ("/decode", png(noisy()), 400, "not a latent file"),
         ("/decode?model=", latents(), 400, "no model ''"),
+        ("/denoise?sigma=5&sigma=9", png(noisy()), 422, "'sigma' is given more than once"),
         ("/denoise?strenght=0", png(noisy()), 422, "no parameter 'strenght'; there are chroma, format"),
     ],
 )
@@ -208,6 +222,12 @@ def test_bad_requests_get_one_clear_line(client, path, content, status, message)
     assert response.status_code == status
     assert message in response.text
     assert "Traceback" not in response.text
+
+
+def test_a_packed_body_is_refused(client):
+    packed = {"Content-Encoding": "gzip"}
+    refused = client.post("/denoise", content=gzip.compress(png(noisy())), headers=packed)
+    assert (refused.status_code, "(gzip); send the file as it is" in refused.text) == (415, True)
 
 
 def test_a_body_of_unknown_length_is_cut_off(client):
@@ -267,8 +287,12 @@ def test_health_models_metrics_and_a_page_from_nowhere_else(client):
     assert "zenith_in_progress 0.0" in metrics
     assert client.head("/health").status_code == client.head("/").status_code == 200
     assert client.head("/denoise").status_code == 405
+    there = "there are POST /denoise, /encode, /decode; GET /models, /health, /metrics"
     elsewhere = client.post("/denoise/", content=png(noisy()), follow_redirects=False)
-    assert (elsewhere.status_code, elsewhere.json()) == (404, {"detail": "Not Found"})
+    assert (elsewhere.status_code, elsewhere.json()) == (404, {"detail": f"no POST /denoise/; {there}"})
+    wrong = client.get("/denoise")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert wrong.json() == {"detail": f"no GET /denoise; {there}"}
     page = client.get("/").text
     assert "POST /denoise" in page
     assert "@photo.jpg testserver/denoise -o" in page  # where it is, not where it is by default

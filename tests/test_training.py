@@ -311,6 +311,17 @@ def test_a_training_from_other_weights_sees_other_batches_and_its_continuation_d
     assert first(later) == first(one)
 
 
+def test_a_training_that_goes_on_otherwise_says_so(photos, bounded, tmp_path, capsys) -> None:
+    autoencode.train_autoencoder(bounded, [str(photos)], steps(tmp_path, 1))
+    capsys.readouterr()
+    autoencode.train_autoencoder(bounded, [str(photos)], steps(tmp_path, 1))
+    assert "otherwise" not in capsys.readouterr().err
+    more = [str(photos), str(photos)]
+    autoencode.train_autoencoder(bounded, more, steps(tmp_path, 2, lr=0.01))
+    said = f"data {photos} -> {photos}, {photos}; steps 1 -> 2; lr 0.002 -> 0.01"
+    assert f"goes on otherwise than it began: {said}\n" in capsys.readouterr().err
+
+
 def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_path) -> None:
     out = steps(tmp_path, 1)
     autoencode.train_autoencoder(bounded, [str(photos)], out)

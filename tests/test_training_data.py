@@ -1095,10 +1095,10 @@ def test_contact_sheet_shows_the_worst_place_of_the_worst_pictures(tmp_path: Pat
     assert Image.open(tmp_path / "worst.png").height < len(shown)
     with pytest.raises(OutputError, match=r"\.png"):
         ContactSheet(tmp_path / "worst.tiff")
-    with pytest.raises(OutputError, match="nothing to show"):
+    with pytest.raises(ConfigError, match="nothing to show"):
         ContactSheet(tmp_path / "other.png").save()
     calls = iter([0.1, 0.2])
-    with pytest.raises(OutputError, match="no case 'sigma 5'; there are: round trip"):
+    with pytest.raises(ConfigError, match="no case 'sigma 5'; there are: 'round trip'"):
         evaluate_model(Spoiling(), tmp_path / "in", observe=ContactSheet(tmp_path / "x.png", case="sigma 5"))
     assert list(calls) == []  # told at the second of the three pictures
 

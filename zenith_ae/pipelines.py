@@ -358,7 +358,8 @@ class Autoencoder(_Pipeline):
     def decode_picture(self, file: LatentFile, tile: Tile = "auto") -> Picture:
         """The `Picture` of a latent file that `zenith_ae.read_latents` read; grey where the original was.
 
-        Whether the latents are of this model's space is for the caller to ask: `LatentFile.fits`.
+        Its notes say so where other weights made the latents. Whether these are of this model's space is for
+        the caller to ask: `LatentFile.fits`.
 
         Raises
         ------
@@ -376,7 +377,10 @@ class Autoencoder(_Pipeline):
             raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
         layout = "L" if file.mode in ("L", "LA") else "RGB"
         rgb = self.decode(without_torch(file.latents), size=(file.height, file.width), tile=tile)
-        return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout)
+        notes = []
+        if file.weights != self.hash:
+            notes.append(f"latents of {file.maker}, decoded by {self.name} ({self.hash})")
+        return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout, notes=tuple(notes))
 
     def roundtrip(self, image: Any, tile: Tile = "auto") -> Any:
         """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept.

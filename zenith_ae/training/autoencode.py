@@ -34,7 +34,8 @@ def latent_limit(config: ModelConfig) -> float:
     """
     last = config.parts["encoder"][-1] if "encoder" in config.parts else None
     if not isinstance(last, Clamp):
-        raise ConfigError(f"{config.name} has no bounded latents of its own; use `zenith-ae train distill`")
+        raise ConfigError(f"{config.name} has no bounded latents of its own; use `zenith-ae train distill`, "
+                          "for a hybrid `graft`")  # fmt: skip
     return last.limit
 
 
@@ -164,8 +165,9 @@ def train_autoencoder(
     if critic_weight:
         model["critic"] = Critic()
     trainer = Trainer(
-        model, recipe.make_batch, recipe.loss, train, export, _validate(validation, limit), {"loss": loss}
-    )
+        model, recipe.make_batch, recipe.loss, train, export, _validate(validation, limit), {"loss": loss},
+        data=data,
+    )  # fmt: skip
     if resume:
         trainer.load_checkpoint()
     trainer.run()

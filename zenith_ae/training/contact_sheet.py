@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from ..errors import OutputError
+from ..errors import ConfigError, OutputError
 from ..image_writing import write_picture
 from ..images import from_pil, to_8_bits
 
@@ -49,8 +49,9 @@ class ContactSheet:
     Raises
     ------
     OutputError
-        If the suffix is none of these, or the file exists and is not to be replaced; at the second picture,
-        if there is no such case.
+        If the suffix is none of these, or the file exists and is not to be replaced.
+    ConfigError
+        At the second picture, if there is no such case.
     """
 
     def __init__(
@@ -81,16 +82,18 @@ class ContactSheet:
         del self.places[self.count :]
 
     def _nothing(self) -> NoReturn:
-        cases = ", ".join(sorted(self._cases)) or "none"
-        raise OutputError(f"{self.path}: nothing to show, there is no case {self.case!r}; there are: {cases}")
+        cases = ", ".join(map(repr, sorted(self._cases))) or "none"
+        raise ConfigError(f"{self.path}: nothing to show, there is no case {self.case!r}; there are: {cases}")
 
     def save(self) -> None:
         """Write the sheet, whole or not at all.
 
         Raises
         ------
+        ConfigError
+            If there is nothing to show (no such case).
         OutputError
-            If there is nothing to show (no such case) or the file cannot be written.
+            If the file cannot be written.
         """
         if not self.places:
             self._nothing()

@@ -83,7 +83,7 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
         )
         files = {p.relative_to(path).as_posix(): p for p in found}
         for name in sorted(files):
-            if files[name].is_file():
+            if files[name].is_file() or not files[name].exists():  # a broken link: whoever reads it, says so
                 yield name, files[name].read_bytes
     elif path.suffix.lower() == ".tar" and path.is_file():
         try:

@@ -371,7 +371,7 @@ def train_distillation(
     evaluate = _validate(validation, [latents[i] for i in validation.indices], decoder)
     begun = load_weights(init) if init else None
     fitted = [part for part in model if begun and is_fitted(begun, part)]
-    return train_student(config, weights, model, recipe, train, evaluate, resume, fitted)
+    return train_student(config, weights, model, recipe, train, data, evaluate, resume, fitted)
 
 
 def train_student(
@@ -380,6 +380,7 @@ def train_student(
     model: nn.ModuleDict,
     recipe: Any,
     train: TrainConfig,
+    data: list[str],
     evaluate: Callable[[nn.Module], dict[str, float]],
     resume: bool,
     fitted: Collection[str] = (),
@@ -387,7 +388,7 @@ def train_student(
 ) -> Path:
     """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file, which names the teacher.
 
-    ``fitted`` are the parts of which `is_fitted` will say so; ``settled`` is that of `Trainer`.
+    ``data`` and ``settled`` are those of `Trainer`; of the parts ``fitted`` `is_fitted` will say so.
     """
     path = train.out / f"{config.name}.safetensors"
     origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space}
@@ -397,7 +398,7 @@ def train_student(
         save_model(path, config, state, metadata | origin)
 
     goal = {"teacher": f"{teacher.config.name} {teacher.space}"}
-    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal, settled)
+    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal, settled, data)
     if resume:
         trainer.load_checkpoint()
     trainer.run()

@@ -494,7 +494,7 @@ def train_graft(
     wanted = [z[i] for i in validation.indices]
     evaluate = _validate(validation, wanted, part, reader, perceptual, pair=latent_weight > 0)
     return train_student(
-        config, weights, model, recipe, train, evaluate, resume, plan.fitted,
+        config, weights, model, recipe, train, data, evaluate, resume, plan.fitted,
         lambda name: name.startswith(plan.settled),
     )  # fmt: skip
 

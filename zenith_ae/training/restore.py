@@ -550,7 +550,8 @@ def train_restoration(
         If ``init`` does not fit, ``elder`` or the model has no estimator, or ``cleaner`` is none.
     """
     if config.kind != "denoiser":
-        raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`")
+        raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`, "
+                          "for a hybrid `graft`, for bounded latents `autoencode`")  # fmt: skip
     if loss != "l1" and only == "sorter":
         raise ConfigError(f"--loss {loss} is about denoising, not about --only sorter")
     part = only if only in EXPERT else "denoiser"
@@ -604,7 +605,7 @@ def train_restoration(
 
     lessons: RestoreRecipe | SorterRecipe = sorting or recipe
     evaluate = sorting.evaluate if sorting else _validate(validation, train.seed, unit, soft, part)
-    trainer = Trainer(model, lessons.make_batch, lessons.loss, train, export, evaluate, goal)
+    trainer = Trainer(model, lessons.make_batch, lessons.loss, train, export, evaluate, goal, data=data)
     if resume:
         trainer.load_checkpoint()
     if cleaning and trainer.progress < 1:  # it takes minutes, so not before a checkpoint is refused

@@ -50,6 +50,8 @@ __all__ = [
     "to_tensor",
 ]
 
+# Settings of which a training that goes on with others says so.
+_SETTINGS = ("steps", "minutes", "batch", "crop", "lr", "warmup", "ema", "drawn")
 SETTLED_SCALE = 0.25  # share of the learning rate for parameters that are settled
 
 
@@ -97,7 +99,7 @@ class TrainConfig:
             raise ValueError(f"ema must be at least 0 and less than 1, got {self.ema}")
         self.out = Path(self.out)
         if self.crop % 8:
-            raise ValueError(f"crop must be a multiple of 8, got {self.crop}")
+            raise ValueError(f"crop must be a multiple of 8 (of 32 for an estimator), got {self.crop}")
 
 
 def wants_bf16(config: TrainConfig) -> bool:
@@ -260,6 +262,7 @@ class Trainer:
     goal : what is trained towards, for people to read (the loss, the teacher); a checkpoint of another goal
         is not continued.
     settled : whether a parameter of this name is one of a long training elsewhere, to be moved with care.
+    data : names of what the batches are made of; a training that goes on with others says so.
     """
 
     def __init__(
@@ -272,8 +275,10 @@ class Trainer:
         evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
         goal: Mapping[str, str] | None = None,
         settled: Callable[[str], bool] = lambda name: False,
+        data: Sequence[str] = (),
     ) -> None:
         self.config = config
+        self.settings = {"data": ", ".join(data)} | {name: getattr(config, name) for name in _SETTINGS}
         self.goal = dict(goal or {})
         _keep_freed_memory()
         if config.threads:
@@ -326,6 +331,7 @@ class Trainer:
             "step": self.step,
             "seconds": self.seconds,
             "goal": self.goal,
+            "settings": self.settings,
             "stream": self.stream,
         }
         whole = io.BytesIO()  # torch has no word for what a file does not take
@@ -372,6 +378,10 @@ class Trainer:
         if not self.rank:
             print(f"goes on from {self.checkpoint_path} at step {self.step}; --fresh begins anew",
                   file=sys.stderr, flush=True)  # fmt: skip
+            before = state.get("settings", self.settings)  # one of version 0.1.0 has none
+            if others := [f"{name} {before.get(name)} -> {value}" for name, value in self.settings.items()
+                          if before.get(name) != value]:  # fmt: skip
+                print(f"goes on otherwise than it began: {'; '.join(others)}", file=sys.stderr, flush=True)
         return True
 
     def averaged_state(self) -> dict[str, Tensor]:
