@@ -107,8 +107,9 @@ class _Worker:
             if unknown := sorted(set(given) - known):
                 raise HTTPException(422, f"no parameter {unknown[0][:40]!r}; there are "
                                     f"{', '.join(sorted(known))}")  # fmt: skip
-            if several := [name for name in given if given.count(name) > 1]:
-                raise HTTPException(422, f"parameter {several[0]!r} is given more than once")
+            if len(given) > len(set(given)):
+                several = max(known, key=given.count)  # a query may repeat thousands of names, not know them
+                raise HTTPException(422, f"parameter {several!r} is given more than once")
             packing = request.headers.get("content-encoding", "identity").lower()
             if packing != "identity":
                 raise HTTPException(415, f"the body is packed ({packing[:40]}); send the file as it is",

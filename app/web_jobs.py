@@ -305,7 +305,7 @@ class Workshop:
         start = time.perf_counter()
         picture = autoencoder.decode_picture(latents)
         seconds = time.perf_counter() - start
-        folder, notes = self.new_folder(), list[str]()
+        folder, notes = self.new_folder(), list(picture.every_note)
         stem = name.removesuffix(".safetensors").removesuffix(".latent")
         files = {"picture": self._write(picture, folder, f"{stem}.decoded.png", notes)}
         files["after"], shown = write_preview(picture, folder / "after")

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,7 +34,7 @@ from zenith_ae.app.cli import run as run_cli
 from zenith_ae.app.web_jobs import Workshop, safe_name, shipped_models
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.images import Picture, read_picture
-from zenith_ae.latents import LatentFile, encode_latents, read_latents
+from zenith_ae.latents import LatentFile, encode_latents, read_latents, write_latents
 
 SCREENSHOTS = os.environ.get("ZENITH_SCREENSHOTS")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -233,6 +234,14 @@ def test_what_latents_lack_is_told(shop):
     for name, notes in (("alpha.png", ["transparency is not encoded"]), ("rgb.png", [])):
         for job in (shop.encode, shop.roundtrip):
             assert job(put(shop, name), "identity").facts["notes"] == notes
+
+
+def test_latents_of_other_weights_are_decoded_with_a_note(shop):
+    path = Path(shop.roundtrip(put(shop, "rgb.png"), "identity").files["latents"])
+    assert shop.decode(str(path)).facts["notes"] == []
+    write_latents(path, replace(read_latents(path), model="taef2", weights="0" * 16))
+    (note,) = shop.decode(str(path)).facts["notes"]
+    assert note.startswith(f"latents of taef2 ({'0' * 16}), decoded by identity (")
 
 
 def test_round_trip_keeps_16_bits_and_alpha(shop):

@@ -377,10 +377,9 @@ class Autoencoder(_Pipeline):
             raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
         layout = "L" if file.mode in ("L", "LA") else "RGB"
         rgb = self.decode(without_torch(file.latents), size=(file.height, file.width), tile=tile)
-        notes = []
-        if file.weights != self.hash:
-            notes.append(f"latents of {file.maker}, decoded by {self.name} ({self.hash})")
-        return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout, notes=tuple(notes))
+        foreign = f"latents of {file.maker}, decoded by {self.name} ({self.hash})"
+        notes = () if file.weights == self.hash else (foreign,)
+        return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout, notes=notes)
 
     def roundtrip(self, image: Any, tile: Tile = "auto") -> Any:
         """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept.
