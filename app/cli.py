@@ -292,13 +292,12 @@ def decode(**options: Any) -> int:
 
 def matching_model(session: Session, source: str, file: LatentFile) -> Autoencoder:
     """The model to decode with: the one asked for, else the one that made the latents or reads them."""
-    from zenith_ae.latents import shipped_reader
+    from zenith_ae.latents import shipped_reader, unread
     from zenith_ae.weights import available_weights
 
     name = session.options["model"] or shipped_reader(file)
     if name is None and file.model not in available_weights():
-        raise LatentError(f"{source}: made by the model {file.maker}, which does not come "
-                          "with zenith-ae; give its weights with --model")  # fmt: skip
+        raise unread(file, source)
     model = session.load(name or file.model)
     if not (file.fits(model) or session.options["force"]):
         made = f"made by {file.maker}; that {model.name} ({model.hash}) reads them is not known"

@@ -357,13 +357,13 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
 
         def work(data: bytes) -> Response:
             from zenith_ae.images import check_size
-            from zenith_ae.latents import parse_latents, shipped_reader
+            from zenith_ae.latents import parse_latents, shipped_reader, unread
 
             file = parse_latents(data, "body")
             check_size((file.width, file.height), "body", limits.pixels)
             name = shipped_reader(file) if model is None else model
             if name is None:
-                raise ConfigError(f"body: made by {file.maker}, whose latents none of the models here reads")
+                raise unread(file, "body")
             autoencoder: Autoencoder = worker.model(name, "autoencoder")
             if not file.fits(autoencoder):
                 raise ConfigError(f"body: made by {file.maker}; {name} ({autoencoder.hash}) does not read "

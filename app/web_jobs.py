@@ -46,6 +46,7 @@ from zenith_ae.latents import (
     latent_metadata,
     parse_latents,
     shipped_reader,
+    unread,
 )
 from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training.degradations import blur
@@ -297,8 +298,7 @@ class Workshop:
         check_size((latents.width, latents.height), name)
         reader = shipped_reader(latents)
         if reader is None:
-            raise LatentError(f"{name}: made by {latents.model[:60]}, whose latents no model here reads; "
-                              "decode it with `zenith-ae decode --model`")  # fmt: skip
+            raise unread(latents, name)
         autoencoder = self.model(reader, "autoencoder")
         if len(latents.latents) != 1:
             raise LatentError(f"{name}: holds {len(latents.latents)} pictures; the page decodes one")

@@ -207,6 +207,10 @@ def test_a_profile_of_other_colours_is_never_dropped_silently(tmp_path, suffix):
         assert len([note for note in notes if "cannot hold the ICC profile" in note]) == count
 
 
+def told(metadata):
+    return Picture(np.zeros((4, 4, 3), np.uint8), "RGB", "RGB", metadata=metadata)
+
+
 @pytest.mark.parametrize(
     ("picture", "message"),
     [
@@ -218,6 +222,13 @@ def test_a_profile_of_other_colours_is_never_dropped_silently(tmp_path, suffix):
         (Picture(np.zeros((4, 4, 3), ">u2"), "RGB", "RGB"), "got >u2"),
         (Picture(np.zeros((4, 4, 4), np.uint16), "CMYK", "CMYK"), "pixels of uint8, got uint16"),
         (Picture(np.zeros((4, 4, 3), np.uint8), "LAB", "LAB"), "layout is one of"),
+        (told(None), "metadata are a dict, got NoneType"),
+        (told({"exif": "f/2.8"}), "'exif' must be bytes, got 'f/2.8'"),
+        (told({"dpi": (300,)}), "'dpi' must be a pair of numbers"),
+        (told({"dpi": (float("nan"), 1)}), "'dpi' must be a pair of numbers"),
+        (told({"gamma": -1}), "'gamma' must be a number below"),
+        (told({"loop": 1.5}), "'loop' must be a whole number"),
+        (replace(told({}), more=(told({"duration": "1 s"}),)), "'duration' must be a number of milliseconds"),
     ],
 )
 def test_what_is_no_picture_is_not_written(tmp_path, picture, message):

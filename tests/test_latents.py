@@ -29,7 +29,8 @@ from zenith_ae.latents import (
 
 def a_file(shape=(1, 4, 3, 5), **changes):
     latents = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    facts = {"model": "m", "weights": "0123456789abcdef", "height": 20, "width": 37, "mode": "L"}
+    height, width = (8 * n - cut for n, cut in zip(shape[2:], (4, 3), strict=True))
+    facts = {"model": "m", "weights": "0123456789abcdef", "height": height, "width": width, "mode": "L"}
     return LatentFile(latents, **(facts | changes))
 
 

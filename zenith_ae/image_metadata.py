@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import struct
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import suppress
+from numbers import Integral, Real
 from typing import Any, BinaryIO
 
 from PIL import Image
 
+from .errors import ImageError
 from .image_guard import is_costly
 
 __all__ = [
-    "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "avif_colours", "described", "keep_letters",
-    "layout_of_pixels", "lost_beside", "png_colours", "read_metadata", "upright", "webp_is_lossless",
+    "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "avif_colours", "check_metadata", "described",
+    "keep_letters", "layout_of_pixels", "lost_beside", "png_colours", "read_metadata", "upright", "webp_is_lossless",
 ]  # fmt: skip
 
 _DESCRIPTION = 0x010E
@@ -45,6 +48,7 @@ _SAYS_BEYOND = re.compile(
 _MOTION = re.compile(rb"Camera:(?:MotionPhoto|MicroVideo)(?:=[\"']|>)1")
 _AVIF_HEAD = 2**16  # what an AVIF says of its picture lies at the front
 SRGB_GAMMA = 0.45455  # as the chunk gAMA of a PNG says it: programs show pictures without one alike
+MOST_GAMMA = 10  # of what a picture may say
 
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -77,7 +81,7 @@ def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
         metadata["comment"] = text
     if not {"srgb", "icc_profile"} & image.info.keys():  # of a PNG, or of an image made from one
         gamma = image.info.get("gamma")
-        if isinstance(gamma, float) and 0 < gamma < 10 and abs(gamma - SRGB_GAMMA) > 1e-3:
+        if isinstance(gamma, float) and 0 < gamma < MOST_GAMMA and abs(gamma - SRGB_GAMMA) > 1e-3:
             metadata["gamma"] = gamma
     if dpi := image.info.get("dpi"):
         try:
@@ -87,6 +91,43 @@ def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
         if min(dpi) > 0 and max(dpi) < 1e6:
             metadata["dpi"] = dpi
     return metadata
+
+
+def check_metadata(metadata: Any) -> None:
+    """Refuse metadata that are not as `zenith_ae.images.Picture` has them.
+
+    Raises
+    ------
+    ImageError
+        If a value is of another kind, or no such number exists.
+    """
+    if not isinstance(metadata, dict):
+        raise ImageError(f"a Picture's metadata are a dict, got {type(metadata).__name__}")
+    for key, (is_right, what) in _METADATA.items():
+        if key in metadata and not is_right(metadata[key]):
+            got = f"{metadata[key]!r:.60}"
+            raise ImageError(f"a Picture's metadata {key!r} must be {what}, got {got}; leave it out, or mend it")
+
+
+def _is_number(value: Any, least: float = 0.0) -> bool:
+    return isinstance(value, Real) and least <= value < math.inf
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, bytes)
+
+
+_METADATA: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("icc_profile", "exif", "xmp", "iptc", "comment"), (_is_bytes, "bytes")),
+    "dpi": (_is_pair, "a pair of numbers"),
+    "gamma": (lambda value: _is_number(value) and value < MOST_GAMMA, f"a number below {MOST_GAMMA}"),
+    "duration": (lambda value: value is None or _is_number(value), "a number of milliseconds"),
+    "loop": (lambda value: isinstance(value, Integral) and value >= 0, "a whole number of times"),
+}
 
 
 def lost_beside(xmp: Any) -> list[str]:

@@ -51,6 +51,7 @@ from .image_guard import check_cost, without_comments
 from .image_metadata import (
     ORIENTATION,
     avif_colours,
+    check_metadata,
     lost_beside,
     png_colours,
     read_metadata,
@@ -727,7 +728,7 @@ def check_floats(pixels: NDArray, name: str) -> NDArray:
 
 
 def check_picture(picture: Any) -> None:
-    """Refuse what is no `Picture`, or one whose pixels, on any page, are not as it says they are.
+    """Refuse what is no `Picture`, or one whose pixels or metadata, on any page, are not as it says they are.
 
     Raises
     ------
@@ -749,6 +750,7 @@ def check_picture(picture: Any) -> None:
         raise ImageError(f"{what}, got {pixels.dtype}; convert it first")
     if pixels.dtype == np.float32:
         check_floats(pixels, "picture")
+    check_metadata(picture.metadata)
     for other in picture.more:
         check_picture(other)
 

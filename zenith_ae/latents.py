@@ -40,12 +40,14 @@ __all__ = [
     "parse_latents",
     "read_latents",
     "shipped_reader",
+    "unread",
     "write_latents",
 ]
 
 SUFFIX = ".latent.safetensors"
 _FORMAT = "zenith-ae-latent"
 _LAYOUTS = ("L", "LA", "RGB", "RGBA", "CMYK")
+_FACTORS = tuple(2**k for k in range(7))  # pixels of a side that one latent may stand for
 _FLOATS = {"fp16": np.float16, "fp32": np.float32}
 #: Number formats of a latent file.
 BITS = {"fp16": 16, "fp32": 32, "uint8": 8}
@@ -99,6 +101,12 @@ def shipped_reader(file: LatentFile) -> str | None:
 
     shipped = sorted(available_weights().items(), key=lambda entry: entry[0] != file.model)
     return next((name for name, path in shipped if file.fits(_identity(path))), None)
+
+
+def unread(file: LatentFile, name: str) -> LatentError:
+    """The error where `shipped_reader` finds none for the file of this name."""
+    return LatentError(f"{name}: made by {file.maker}, whose latents none of the models that come with zenith-ae "
+                       "reads; decode it with `zenith-ae decode --model FILE` and the weights that made it")  # fmt: skip
 
 
 class _Identity(NamedTuple):
@@ -210,6 +218,10 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
     if not _exists(width, height, file.mode):
         what = f"a {width} x {height} picture of mode {file.mode!r}"
         raise LatentError(f"there is no such thing as {what}; give the latents its real size and mode")
+    shape = tensors["latents"].shape[2:]
+    if not any(shape == (-(-height // factor), -(-width // factor)) for factor in _FACTORS):
+        raise LatentError(f"latents of {shape[1]} x {shape[0]} are not those of a picture of {width} x {height}; "
+                          "give them its real size")  # fmt: skip
     metadata = {
         "format": _FORMAT,
         "format_version": "2" if dtype == "uint8" else "1",
