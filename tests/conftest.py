@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from PIL import Image, ImageDraw, ImageFont
 
 from zenith_ae.models.spec import Linear, ModelConfig, PixelShuffle, PixelUnshuffle
 from zenith_ae.weights import save_weights
@@ -25,6 +26,20 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip("needs the shared data folder (ZENITH_SHARED or ../shared)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def plan() -> np.ndarray:
+    """Thin lines and small letters in plain colours, without soft edges."""
+    picture = Image.new("RGB", (160, 120), (255, 255, 255))
+    pen = ImageDraw.Draw(picture)
+    pen.fontmode = "1"
+    for i in range(12):
+        pen.line(
+            (7 * i, 3 * i, 150 - i, 119 - 9 * i), ((0, 0, 0), (200, 0, 0), (0, 0, 200), (0, 120, 0))[i % 4]
+        )
+        pen.text((90, 10 * i), f"{i} plain", (0, 10 * i, 200), ImageFont.load_default(9))
+    return np.asarray(picture)
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image, ImageCms, ImageDraw, ImageFont
+from PIL import Image, ImageCms
 
 import zenith_ae
-from zenith_ae import pipelines
+from zenith_ae import noise_levels, pipelines
 from zenith_ae.batches import as_batch, from_rgb, orient, to_rgb, unorient
 from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError, ZenithError
 from zenith_ae.image_writing import write_picture
@@ -572,52 +572,23 @@ def two_tone(kind):
 def test_what_is_drawn_in_two_colours_stays_as_it_is(dn, kind):
     picture = two_tone(kind)
     drawn = kind in ("strokes", "mostly ink")
-    assert pipelines.is_two_tone(picture) is drawn
+    assert noise_levels.is_two_tone(picture) is drawn
     assert bool(dn.estimate_sigma(picture).any()) is not drawn
     assert np.array_equal(dn(picture), picture) is drawn
     assert not np.array_equal(dn(picture, sigma=10), picture)  # who gives a level is obeyed
     other = noise((40, 60, 3))
-    assert not pipelines.is_two_tone(other)
+    assert not noise_levels.is_two_tone(other)
     batch = dn(np.stack([picture, other]))
     assert np.array_equal(batch, np.stack([dn(picture), dn(other)]))
 
 
-def plan():
-    """Thin lines and small letters in plain colours, without soft edges."""
-    picture = Image.new("RGB", (160, 120), (255, 255, 255))
-    pen = ImageDraw.Draw(picture)
-    pen.fontmode = "1"
-    for i in range(12):
-        pen.line(
-            (7 * i, 3 * i, 150 - i, 119 - 9 * i), ((0, 0, 0), (200, 0, 0), (0, 0, 200), (0, 120, 0))[i % 4]
-        )
-        pen.text((90, 10 * i), f"{i} plain", (0, 10 * i, 200), ImageFont.load_default(9))
-    return np.asarray(picture)
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.float64])
-def test_drawings_in_plain_colours_stay_as_they_are(dn, dtype):
-    picture = (plan() / 255).astype(dtype) if dtype in (np.float32, np.float64) else plan().astype(dtype)
+def test_drawings_in_plain_colours_stay_as_they_are(dn, plan, dtype):
+    picture = (plan / 255).astype(dtype) if dtype in (np.float32, np.float64) else plan.astype(dtype)
     picture = picture * dtype(257) if dtype == np.uint16 else picture
     assert not dn.estimate_sigma(picture).any()
     assert np.array_equal(dn(picture), picture)
     assert not np.array_equal(dn(picture, sigma=10), picture)  # who gives a level is obeyed
-
-
-@pytest.mark.parametrize("what", ["noise", "weak noise", "dots", "enlarged noise", "photograph"])
-def test_where_pixels_differ_nothing_is_taken_for_plain_colours(what):
-    rng, picture = np.random.default_rng(0), plan()
-    if what in ("noise", "weak noise"):
-        picture = picture * 0.8 + 20 + rng.standard_normal(picture.shape) * (10 if what == "noise" else 1)
-    elif what == "dots":
-        picture = np.where(rng.random((*picture.shape[:2], 1)) < 0.02, rng.integers(0, 2) * 255, picture)
-    elif what == "enlarged noise":
-        picture = noise((60, 80, 3)).repeat(2, axis=0).repeat(2, axis=1)
-    else:
-        picture = noise((120, 160, 3)) // 8 + np.linspace(0, 200, 160)[:, None]
-    picture = np.asarray(picture).astype(np.uint8)
-    cells = tuple(-(-n // 8) for n in picture.shape[:2])
-    assert not pipelines._drawn(picture, cells).any()
 
 
 @pytest.mark.filterwarnings("error")
@@ -625,17 +596,7 @@ def test_where_pixels_differ_nothing_is_taken_for_plain_colours(what):
 def test_the_smallest_pictures_are_looked_at_too(dn, size):
     for picture in (np.full((*size, 3), 200, np.uint8), noise((*size, 3))):
         assert dn.estimate_sigma(picture).shape == size
-        assert pipelines._drawn(picture, (5, 5)).shape == (5, 5)
-
-
-def test_a_noisy_photograph_beside_a_drawing_keeps_its_level():
-    page = np.tile(plan(), (3, 4, 1))
-    page[:, 320:] = noise((360, 320, 3))
-    drawn = pipelines._drawn(page, (45, 80))
-    assert drawn[:, :30].all() and not drawn[:, 42:].any()
-    colour = pipelines._one_number(page), pipelines._one_number(page * np.uint16(257))
-    alike = (page[1:] == page[:-1]).all(axis=2)
-    assert all(np.array_equal(code[1:] == code[:-1], alike) for code in colour)
+        assert noise_levels.drawn_cells(picture, (5, 5)).shape == (5, 5)
 
 
 def test_models_are_copied_and_sent_to_processes(dn, ae):
@@ -689,139 +650,6 @@ def test_automatic_level_is_that_of_the_estimator(dn):
     assert dn.estimate_sigma(picture[None]).shape == (1, 21, 30)
 
 
-def test_levels_that_differ_no_more_than_estimates_of_one_do_are_made_one():
-    def evened(spread, level=20.0):
-        """A map of two levels whose logarithms are as far as asked from those of its median."""
-        found = np.full((4, 6), level, np.float32)
-        found[:, :2] *= np.exp(-2 * spread)
-        found[:, 4:] *= np.exp(spread)
-        before = found.copy()
-        pipelines._make_even(found, np.zeros(found.shape, bool))
-        return before, found
-
-    before, after = evened(0.04)
-    assert np.ptp(before) > 1 and (after == 20).all()
-    before, after = evened(0.065)  # half-way: half of the logarithm is left
-    assert np.log(after / 20) == pytest.approx(np.log(before / 20) / 2, abs=1e-5)
-    for unchanged in (evened(0.1), evened(0.04, level=0.9), evened(0.04, level=0.0)):
-        assert np.array_equal(*unchanged)
-    for other in (0, 10, 40):  # a small part of another level, down to none
-        level = np.full((10, 10), 20, np.float32)
-        level[::2] *= 1.02
-        level[0, :2] = other
-        pipelines._make_even(level, np.zeros(level.shape, bool))
-        assert (level[0, :2] == other).all()
-        assert np.ptp(level[1:]) < 0.1
-
-
-def test_clipped_places_are_as_noisy_as_the_others_where_those_agree():
-    level = np.full((10, 10), 20, np.float32)
-    level[::2] *= 1.02
-    clipped = np.zeros((10, 10), bool)
-    clipped[:8] = True
-    level[:4], level[4, 0], level[9, 9] = 12, 40, 12  # too low where clipped, higher once, lower elsewhere
-    pipelines._make_even(level, clipped)
-    assert np.ptp(level[:4]) == 0 and level[0, 0] == np.median(level)
-    assert level[4, 0] == 40 and level[9, 9] == 12
-    few = np.full((10, 10), 12, np.float32)
-    few[0, :4] = 20
-    before, clipped = few.copy(), np.ones((10, 10), bool)
-    clipped[0, :4] = False  # too few to tell
-    pipelines._make_even(few, clipped)
-    assert np.array_equal(few, before)
-    uneven = np.geomspace(2, 60, 100, dtype=np.float32).reshape(10, 10)
-    before = uneven.copy()
-    pipelines._make_even(uneven, np.arange(100).reshape(10, 10) < 30)
-    assert np.array_equal(uneven, before)
-
-
-def test_texture_is_not_taken_for_noise_where_the_picture_is_calm_elsewhere():
-    level = np.full((10, 10), 3, np.float32)
-    level[:2], level[2:4, :5], level[9], level[8, 0] = 0.1, 10, 12, 30
-    clipped = np.zeros((10, 10), bool)
-    limit = 1.4 * 3 + 0.5
-    plain = np.zeros((80, 80, 3), np.uint8)
-    found = pipelines._without_texture(plain, level, clipped)
-    assert (found[:2] == np.float32(0.1)).all() and (found[4:8] == 3).all()  # not less than there is
-    assert found[2:4, :5] == pytest.approx(limit)
-    assert found[9] == pytest.approx((limit + 12) / 2) and found[8, 0] == 30  # loud noise is noise
-    assert (level[2:4, :5] == 10).all()
-    clipped[4:9] = clipped[2:4, 5:] = True  # where noise is missing, it is not calm
-    assert pipelines._without_texture(plain, level, clipped)[2, 0] == 10
-    for nothing in (np.zeros((3, 3), np.float32), np.full((3, 3), 0.4, np.float32)):
-        assert np.array_equal(pipelines._without_texture(plain, nothing, np.zeros((3, 3), bool)), nothing)
-
-
-def test_what_is_rough_nearly_everywhere_is_not_taken_for_noise_either():
-    rng, clipped = np.random.default_rng(0), np.zeros((16, 16), bool)
-    picture = np.rint(128 + rng.normal(0, 20, (128, 128, 3)))
-    picture[:, 80:] = np.rint(128 + rng.normal(0, 1, (128, 48, 3)))
-    picture[112:] = 128
-    picture = picture.astype(np.uint8)
-    level = np.full((16, 16), 9, np.float32)
-    calm = pipelines._least_noise(picture, level > 0)
-    assert calm == pytest.approx(1, abs=0.15)  # of the calm part, and not of the plain one
-    found = pipelines._without_texture(picture, level, clipped)
-    assert found == pytest.approx(3.5 * calm + 1.5)
-    level[15] = 0.2
-    assert (pipelines._without_texture(picture, level, clipped)[15] == np.float32(0.2)).all()
-    assert pipelines._without_texture(picture, np.full_like(level, 11.5), clipped) == pytest.approx(
-        (3.5 * calm + 1.5 + 11.5) / 2
-    )
-    for told in (np.full_like(level, 13), np.full_like(level, 3)):  # louder than texture; as calm
-        assert np.array_equal(pipelines._without_texture(picture, told, clipped), told)
-    clipped[:, 10:] = True  # what is clipped says nothing, and the rest is loud
-    assert (pipelines._without_texture(picture, np.full_like(level, 9), clipped) == 9).all()
-    assert pipelines._least_noise(picture, ~clipped & (np.arange(16) < 4)[:, None]) > 15
-    assert pipelines._least_noise(picture, np.arange(256).reshape(16, 16) < 64) is not None
-    assert pipelines._least_noise(picture, np.arange(256).reshape(16, 16) < 16) is None  # too few
-
-
-@pytest.mark.parametrize("grey", [False, True])
-@pytest.mark.parametrize("sigma", [6, 15, 40])
-def test_white_noise_is_measured_beside_texture(sigma, grey):
-    rng = np.random.default_rng(0)
-    y, x = np.mgrid[:160, :203]
-    texture = 40 * np.sin(x / 1.7) * np.cos(y / 2.1) * (x > 90)
-    clean = (110 + 20 * np.sin(x / 40) + texture)[..., None] * np.array([1, 1, 1] if grey else [1, 0.9, 1.1])
-    noise = sigma * rng.normal(size=(*clean.shape[:2], 1 if grey else 3))
-    noisy = clean + noise
-    found = pipelines._white_noise(np.float32(noisy / 255), 1.2 * sigma)
-    assert found == pytest.approx(sigma, rel=0.04)
-    if sigma < 40:  # of which much would be clipped
-        stored = np.clip(np.rint(noisy), 0, 255)
-        assert pipelines._white_noise(stored.astype(np.uint8), 1.2 * sigma) == pytest.approx(found, rel=0.03)
-        deep = (stored * 257).astype(np.uint16)
-        assert pipelines._white_noise(deep, 1.2 * sigma) == pytest.approx(found, rel=0.03)
-
-
-def test_white_noise_is_measured_where_there_is_no_texture_as_white_as_it():
-    rng = np.random.default_rng(0)
-    noisy = 128 + 10 * rng.normal(size=(200, 200, 3))
-    noisy[:, 60:] += 25 * rng.normal(size=(200, 140, 3))
-    assert pipelines._white_noise(np.float32(noisy / 255), 12) == pytest.approx(10, rel=0.05)
-
-
-def test_too_few_or_clipped_patches_tell_no_white_noise():
-    noisy = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(64, 64, 3)), 0, 255).astype(np.uint8)
-    assert pipelines._white_noise(noisy, 20) == pytest.approx(20, rel=0.05)
-    for few in (noisy[:4], noisy[:, :1], noisy[:30, :30]):
-        assert pipelines._white_noise(few, 20) is None
-    assert pipelines._white_noise(noisy, 50) is None  # no mean is 150 away from both ends
-    large = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(200, 200, 3)), 0, 255)
-    assert pipelines._white_noise(large.astype(np.uint8), 20) == pytest.approx(20, rel=0.05)
-    large[:, 27:] += 110  # too near to white; the rest, of which there are 1,274 patches, is an eighth
-    assert pipelines._white_noise(np.clip(large, 0, 255).astype(np.uint8), 20) is None
-
-
-def test_noise_that_grows_with_brightness_is_not_taken_for_its_least():
-    light = np.linspace(40, 200, 256)[:, None]
-    level = light / 10
-    noise = np.random.default_rng(0).normal(size=(256, 256, 3))
-    found = pipelines._white_noise(np.uint8(light + level * noise + 0.5), float(level.mean()))
-    assert level.mean() < found < level.max()
-
-
 def test_an_even_level_of_white_noise_is_no_more_than_what_is_measured(monkeypatch):
     model = zenith_ae.load("zenith-denoise-fast", threads=1)
     noisy = np.uint8(128 + 12 * np.random.default_rng(0).normal(size=(128, 128, 3)))
@@ -833,58 +661,13 @@ def test_an_even_level_of_white_noise_is_no_more_than_what_is_measured(monkeypat
     assert model.estimate_sigma(noisy) == pytest.approx(np.full((128, 128), np.hypot(10, 2)), rel=1e-5)
     said[:] = 15
     few_and_loud = np.uint8(128 + 10.6 * np.random.default_rng(0).laplace(size=(128, 128, 3)))
-    assert pipelines._white_noise(few_and_loud, 15) < 13  # but it is 15
+    assert noise_levels.white_noise(few_and_loud, 15) < 13  # but it is 15
     assert model.estimate_sigma(few_and_loud).max() == pytest.approx(15, rel=1e-5)
     said[:] = 0
     assert model.estimate_sigma(np.full_like(noisy, 128)).max() == 0
     said[:] = 10
     said[:, :8] = 15  # not the same everywhere
     assert model.estimate_sigma(noisy).max() == pytest.approx(15, rel=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
-def test_clipped_cells_are_those_with_values_at_either_end(dtype):
-    peak = np.iinfo(dtype).max if dtype != np.float32 else 1
-    picture = np.full((37, 43, 3), peak / 2).astype(dtype)
-    picture[:8, :8] = 0
-    picture[8:16, 8:16:2, 1] = peak  # a sixth
-    picture[16:24, 16] = peak  # an eighth, of which every other column is looked at
-    picture[36, 40:] = peak
-    if dtype == np.float32:
-        picture[:8, 24:32], picture[8:16, 24:32] = 1.5, -0.5
-    found = pipelines._clipped(picture, (16, 16))
-    expected = np.zeros((16, 16), bool)
-    expected[0, 0] = expected[1, 1] = expected[2, 2] = expected[4, 5] = True
-    assert np.array_equal(found[:4, :5], expected[:4, :5]) and found[4, 5]
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
-@pytest.mark.parametrize("shape", [(96, 128), (600, 50)])
-def test_noise_of_the_calmest_places_is_measured(dtype, shape):
-    y, x = np.mgrid[: shape[0], : shape[1]]
-    surface = 100 + 40 * np.sin(y / 60) + 30 * np.cos(x / 50)
-    noisy = surface[..., None] + np.random.default_rng(0).normal(0, 3, (*shape, 3))
-    noisy[: shape[0] // 2] += 60 * (x[: shape[0] // 2, :, None] % 2)  # texture, in half of the picture
-    unit = np.iinfo(dtype).max if dtype != np.float32 else 1
-    noisy = (noisy * (unit / 255)).astype(dtype)
-    assert pipelines._least_noise(noisy) == pytest.approx(2.9, abs=0.25)  # a tenth part is a little less
-    noisy[-shape[0] // 4 :] = noisy[-1, -1]  # a frame says nothing
-    assert pipelines._least_noise(noisy) == 0
-    wide = np.random.default_rng(0).normal(0, 3 * unit / 255, (32, 20_000, 3)) + unit / 2
-    assert pipelines._least_noise(wide.astype(dtype)) == pytest.approx(2.9, abs=0.25)
-    assert pipelines._least_noise(noisy[:31]) is pipelines._least_noise(noisy[:, :33]) is None  # too small
-
-
-def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks(sigma_denoiser):
-    """Against torch.nn.functional.interpolate, which training uses."""
-    torch = pytest.importorskip("torch")
-    from zenith_ae.pipelines import _enlarge
-
-    coarse = noise((2, 3, 5), np.float32)
-    expected = torch.nn.functional.interpolate(
-        torch.from_numpy(coarse)[:, None], scale_factor=8, mode="bilinear", align_corners=False
-    )[:, 0, :21, :37]
-    assert np.allclose(_enlarge(coarse, 21, 37), expected.numpy(), atol=1e-6)
 
 
 def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):

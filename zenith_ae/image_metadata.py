@@ -19,7 +19,8 @@ from .image_guard import is_costly
 
 __all__ = [
     "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "avif_colours", "check_metadata", "described",
-    "keep_letters", "layout_of_pixels", "lost_beside", "png_colours", "read_metadata", "upright", "webp_is_lossless",
+    "keep_letters", "layout_of_pixels", "lost_beside", "png_colours", "read_metadata", "upright",
+    "webp_is_lossless",
 ]  # fmt: skip
 
 _DESCRIPTION = 0x010E
@@ -105,12 +106,14 @@ def check_metadata(metadata: Any) -> None:
         raise ImageError(f"a Picture's metadata are a dict, got {type(metadata).__name__}")
     for key, (is_right, what) in _METADATA.items():
         if key in metadata and not is_right(metadata[key]):
-            got = f"{metadata[key]!r:.60}"
-            raise ImageError(f"a Picture's metadata {key!r} must be {what}, got {got}; leave it out, or mend it")
+            got = f"{metadata[key]!r:.40}"
+            raise ImageError(
+                f"a Picture's metadata {key!r} must be {what}, got {got}; mend it or leave it out"
+            )
 
 
-def _is_number(value: Any, least: float = 0.0) -> bool:
-    return isinstance(value, Real) and least <= value < math.inf
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and 0 <= float(value) < math.inf
 
 
 def _is_pair(value: Any) -> bool:
@@ -126,7 +129,7 @@ _METADATA: dict[str, tuple[Callable[[Any], bool], str]] = {
     "dpi": (_is_pair, "a pair of numbers"),
     "gamma": (lambda value: _is_number(value) and value < MOST_GAMMA, f"a number below {MOST_GAMMA}"),
     "duration": (lambda value: value is None or _is_number(value), "a number of milliseconds"),
-    "loop": (lambda value: isinstance(value, Integral) and value >= 0, "a whole number of times"),
+    "loop": (lambda value: isinstance(value, Integral) and int(value) >= 0, "a whole number of times"),
 }
 
 

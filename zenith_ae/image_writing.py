@@ -197,7 +197,8 @@ def encode_picture(
     except OSError as error:
         raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
     except (
-        KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, SyntaxError, struct.error,
+        KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, SyntaxError,
+        struct.error,
     ) as error:  # fmt: skip
         raise OutputError(
             f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"

@@ -105,8 +105,10 @@ def shipped_reader(file: LatentFile) -> str | None:
 
 def unread(file: LatentFile, name: str) -> LatentError:
     """The error where `shipped_reader` finds none for the file of this name."""
-    return LatentError(f"{name}: made by {file.maker}, whose latents none of the models that come with zenith-ae "
-                       "reads; decode it with `zenith-ae decode --model FILE` and the weights that made it")  # fmt: skip
+    return LatentError(
+        f"{name}: made by {file.maker}, whose latents none of the models that come with zenith-ae reads; "
+        "decode it with `zenith-ae decode --model FILE` and the weights that made it"
+    )
 
 
 class _Identity(NamedTuple):
@@ -220,8 +222,8 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
         raise LatentError(f"there is no such thing as {what}; give the latents its real size and mode")
     shape = tensors["latents"].shape[2:]
     if not any(shape == (-(-height // factor), -(-width // factor)) for factor in _FACTORS):
-        raise LatentError(f"latents of {shape[1]} x {shape[0]} are not those of a picture of {width} x {height}; "
-                          "give them its real size")  # fmt: skip
+        what = f"latents of {shape[1]} x {shape[0]} are not those of a {width} x {height} picture"
+        raise LatentError(f"{what}; give them its real size")
     metadata = {
         "format": _FORMAT,
         "format_version": "2" if dtype == "uint8" else "1",

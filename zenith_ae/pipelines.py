@@ -38,6 +38,17 @@ from .engine import Engine, Tile, create
 from .errors import ConfigError, LatentError
 from .latents import LatentFile, check_latents
 from .models.spec import ModelConfig, alignment, cached_property
+from .noise_levels import (
+    bring_to_measured,
+    clipped_cells,
+    drawn_cells,
+    enlarged,
+    enough,
+    is_grey,
+    is_two_tone,
+    make_even,
+    without_texture,
+)
 from .weights import Weights, load_weights
 
 if TYPE_CHECKING:
@@ -61,41 +72,6 @@ _MOST_DEVIATIONS = 8
 # hardly any: where a few pixels are wrong, hot ones or shot noise, they are so by far more than the level
 # says, which is of all around them. With 3 of 1000 pixels black or white that brings 8 dB.
 _DOTTED = 2
-# How far local estimates of one level are from their median, the mean of absolute logarithms: up to the first
-# number where the level is the same everywhere (0.02 to 0.05), from the second on where it is not; and how
-# far single ones are from it. Levels below the least one (0..255) say where there is noise at all.
-_ERRORS, _LARGE_ERRORS, _LEAST_EVEN = (0.05, 0.08), (0.15, 0.3), 1.0
-# Where noise is not white, what local estimates exceed so many times the level of a picture's calmer part by,
-# and so much (0..255), is taken for texture; that level is this quantile of those from the next number on.
-# From the last but one on they are believed more and more, within the last: no texture looks that loud.
-_TEXTURE_TIMES, _TEXTURE_MORE, _CALM, _COUNTING, _BELIEVED = 1.4, 0.5, 0.3, 0.5, (11.0, 2.0)
-# Where noise is not white, no place has more of it than so many times that of the calmest ones, and so much.
-# That is believed of pictures whose levels are up to the next number in the mean, and less and less within
-# the last: loud noise is mottled, so that neighbours hardly differ. So many blocks have to tell it, of which
-# those that show less than the last number are plain and do not.
-_CALM_TIMES, _CALM_MORE, _MEAN_BELIEVED, _ENOUGH_BLOCKS, _PLAIN = 3.5, 1.5, (10.0, 3.0), 8, 0.3
-# Photographs have noise of their own, about so much in smooth places, which an estimator that learned from
-# them does not count; and from which level on that does not matter.
-_OWN_NOISE, _LOUD = 2.0, 12.0
-# Up to this share of their mean as standard deviation, levels are the same everywhere. Then they are at most
-# what is measured, if that is at least the second number of times as much: of noise that is not Gaussian, or
-# not quite white, it is far too little.
-_EVEN, _NEAR = 0.1, 0.85
-# White noise is measured in up to so many patches, or a few times as many of a small picture, of so many
-# pixels a side, whose mean is so many standard deviations away from black and from white: along so many
-# directions in which they vary least, in the share of them that varies least in all others. Where the
-# darkest, middle and brightest thirds of them differ by more than the last number, it is not the same
-# everywhere. Of fewer patches of a channel than the first number below, or than that share of all, it is not
-# measured: a few that lie within a narrow range are odd ones.
-_PATCHES, _PATCH, _OFF_ENDS, _LEAST, _CALMEST, _DIFFER = 24000, 5, 3.0, 8, 0.1, 1.1
-_FEWEST, _LEAST_SHARE = 1000, 0.15
-_MOST_COLUMNS = 2**14  # that are looked at for it, in float
-# Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
-_CLIPPED, _ENOUGH = 0.1, 0.05
-# Where at least so many pixels are like all of their neighbours, and of the others at most so many like none,
-# within so many cells of 8 x 8 either way, a picture is drawn in plain colours. Of a hundred pixels with one
-# that is black or white by chance, three of those others are.
-_LEAST_PLAIN, _ALONE, _AROUND = 0.1, 0.01, 8
 # By how much the odds for the expert have to exceed even ones, at these estimated levels, in colour: JPEGs of
 # loud noise with full colour look like white noise, of which the odds are higher there, and what the expert
 # makes of them is worse by more than it is better elsewhere.
@@ -525,10 +501,10 @@ class Denoiser(_Pipeline):
         """Whether a picture (H, W, 3) is for the expert, by what the sorter says of its cells (h, w)."""
         found = float(odds.mean())
         levels, least = _SURE
-        if not 0 < found <= max(least) or "estimator" not in self.config.parts or _is_grey(picture):
+        if not 0 < found <= max(least) or "estimator" not in self.config.parts or is_grey(picture):
             return found > 0
-        seen = ~_clipped(picture, odds.shape)  # frames say little either way
-        if np.count_nonzero(seen) > _ENOUGH * seen.size:
+        seen = ~clipped_cells(picture, odds.shape)  # frames say little either way
+        if enough(seen):
             found = float(odds[seen].mean())
         if level is None:
             level = float(self._raw_levels(picture[None], tile).mean())
@@ -558,23 +534,16 @@ class Denoiser(_Pipeline):
             if is_two_tone(picture):
                 level[...] = 0
                 continue
-            clipped = _clipped(picture, level.shape)
+            clipped = clipped_cells(picture, level.shape)
             mean = float(level.mean())
-            _make_even(level, clipped)
+            make_even(level, clipped)
             if self._experts(rgb[i : i + 1], "RGB", tile, mean) == ["white"]:
-                least = _least_noise(picture) if level.mean() < _LOUD else None
-                if least is not None and least > np.median(level):
-                    np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
-                about = float(level.mean())
-                if level.std() <= _EVEN * about:
-                    most = _white_noise(picture, about)
-                    if most is not None and _NEAR * about < most < about:
-                        level *= np.float32(most / about)
+                bring_to_measured(picture, level)
             elif self._bounded:
-                level[...] = _without_texture(picture, level, clipped)
+                level[...] = without_texture(picture, level, clipped)
             if level.any():
-                level[_drawn(picture, level.shape)] = 0
-        return _enlarge(coarse, pixels.shape[1], pixels.shape[2])
+                level[drawn_cells(picture, level.shape)] = 0
+        return enlarged(coarse, pixels.shape[1], pixels.shape[2])
 
     def clean(
         self,
@@ -651,7 +620,7 @@ class Denoiser(_Pipeline):
                     del other
                 del rgb, plane  # for a large picture these are hundreds of megabytes
                 for change, picture in zip(residual, colour, strict=True):
-                    if _is_grey(picture):
+                    if is_grey(picture):
                         change[...] = change.mean(axis=2, keepdims=True)
                 if (luma, chroma, grain) != (1, 1, 0):
                     _blend(residual, luma, chroma, grain)
@@ -746,245 +715,6 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
 def _in_short(value: Any) -> str:
     """The beginning of how Python shows a value, in one line."""
     return " ".join(repr(value).split())[:60]
-
-
-def _clipped(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Cells (h, w) of 8 x 8 pixels of a picture (H, W, 3) of which a part is as dark or bright as can be.
-
-    Floats beyond [0, 1] are not: whoever has such did not clip.
-    """
-    peak = full_scale(picture.dtype)
-    few, (rows, columns) = picture[::2], shape
-    at_end = (few == 0) | (few == peak)
-    at_end = np.pad(at_end, [(0, 4 * rows - len(at_end)), (0, 0), (0, 0)], mode="edge")
-    # Of every second row and column. Whole rows are summed first: numpy is slow along short axes.
-    count = at_end.view(np.uint8).reshape(rows, 4, -1).sum(axis=1, dtype=np.uint8)
-    red, green, blue = np.moveaxis(count.reshape(rows, -1, 3)[:, ::2], 2, 0)
-    count = np.pad(red + green + blue, [(0, 0), (0, 4 * columns - red.shape[1])], mode="edge")
-    count = count.reshape(rows, columns, 4).sum(axis=2, dtype=np.uint8)
-    return np.asarray(count > _CLIPPED * 4 * 4 * 3)
-
-
-def _make_even(level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> None:
-    """Bring local levels (h, w) in place to their median, if they differ from it by no more than errors do.
-
-    Most noise is as loud everywhere, but what an estimator says of it follows the picture a little. Levels
-    that do differ, as those of photons do, stay. Where noise is ``clipped`` much of it is missing, so that
-    less is found than was there: such places, if there are enough others, say nothing of the rest, and are
-    taken to be no less noisy.
-    """
-    known = level[~clipped]
-    if len(known) < _ENOUGH * level.size:
-        clipped = np.zeros_like(clipped)
-        known = level
-    median = np.median(known)
-    if median < _LEAST_EVEN:
-        return
-    ratio = np.maximum(level, np.float32(1e-3)) / median
-    far = np.abs(np.log(ratio))
-    (low, high), (least, most) = _ERRORS, _LARGE_ERRORS
-    spread = float(np.minimum(far[~clipped], most).mean())
-    if spread < high:  # and yet a small part of a picture may have another level
-        everywhere = max(0.0, (spread - low) / (high - low))
-        kept = np.clip((far - least) / (most - least), everywhere, 1)
-        kept[clipped & (ratio < 1)] = 0
-        level[...] = np.where(kept < 1, median * ratio**kept, level)
-
-
-def _without_texture(
-    picture: NDArray, level: NDArray[np.float32], clipped: NDArray[np.bool_]
-) -> NDArray[np.float32]:
-    """Local levels (h, w), limited to what the picture's calmer part makes likely of the rest.
-
-    To an estimator a lawn, sand or asphalt is as noisy as fine grain, in some places more than in others, and
-    a denoiser that is told so wipes it out in patches; of a sharpened photograph, or of one with every other
-    pixel left out, it may say so nearly everywhere. Told too little, it leaves hardly more noise in: by
-    limits real noise loses little. White noise has none, since it can be told from texture.
-    """
-    known = (level > _COUNTING) & ~clipped
-    if not known.any():
-        return level
-    limit = np.float32(_TEXTURE_TIMES * np.quantile(level[known], _CALM) + _TEXTURE_MORE)
-    level = _limited(level, limit, level, _BELIEVED)
-    if level.mean() < sum(_MEAN_BELIEVED) and (calm := _least_noise(picture, known)) is not None:
-        level = _limited(level, np.float32(_CALM_TIMES * calm + _CALM_MORE), level.mean(), _MEAN_BELIEVED)
-    return level
-
-
-def _limited(
-    level: NDArray[np.float32], limit: np.float32, loudness: ArrayLike, believed: tuple[float, float]
-) -> NDArray[np.float32]:
-    """Levels that are no higher than a limit, but for loud ones.
-
-    From the first number of ``believed`` on they are limited less and less, within the second.
-    """
-    least, within = believed
-    share = np.clip((loudness - np.float32(least)) / np.float32(within), 0, 1)
-    return np.minimum(level, limit + share * (level - limit))
-
-
-def _least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> float | None:
-    """Standard deviation (0..255) of the noise in the calmest places of a picture (H, W, 3), if it is white.
-
-    From second differences along rows, which smooth surfaces do not have: their root mean square in the tenth
-    part of all blocks of 16 x 16 where it is least (after Immerkaer 1996, who takes the mean of a like
-    filter), or of those that are not plain and whose cells (h, w) are ``counted``. Of a large picture about
-    sixteen rows of blocks are looked at, of a very wide one its middle. None where there are very few.
-    """
-    beyond = max(0, picture.shape[1] - _MOST_COLUMNS)
-    left = beyond // 32 * 16
-    picture = picture[:, left : left + _MOST_COLUMNS]
-    height, width, channels = picture.shape
-    rows, columns = height // 16, (width - 2) // 16
-    if rows < 2 or columns < 2:
-        return None
-    few = slice(None, None, max(1, rows // 16))
-    some = picture[: 16 * rows].reshape(rows, 16, -1)[few].astype(np.float32)
-    rough = some[..., channels:-channels] * np.float32(-2)
-    rough += some[..., : -2 * channels]
-    rough += some[..., 2 * channels :]
-    np.multiply(rough, rough, out=rough)
-    blocks = rough.sum(axis=1)[:, : 16 * channels * columns].reshape(len(some), columns, -1).mean(axis=2)
-    blocks *= np.float32((255 / full_scale(picture.dtype)) ** 2 / 16 / 6)  # now variances of 0..255
-    if counted is not None:
-        cells = counted[: 2 * rows, left // 8 : left // 8 + 2 * columns]
-        whole: NDArray[np.bool_] = np.asarray(cells.reshape(rows, 2, columns, 2).all(axis=(1, 3)))
-        blocks = blocks[whole[few] & (blocks > _PLAIN**2)]
-        if blocks.size < _ENOUGH_BLOCKS:
-            return None
-    return float(np.sqrt(np.quantile(blocks, 0.1)))
-
-
-def _white_noise(picture: NDArray, about: float) -> float | None:
-    """Standard deviation (0..255) of the white noise of a picture (H, W, 3) that has ``about`` so much of it.
-
-    White noise is as strong in all directions in which small patches may vary, and what else a picture shows
-    is in few of them, so the least of their variances is that of noise (Chen, Zhu, Heng 2015: An efficient
-    statistical method for image noise level estimation). It is measured in the patches that vary least in the
-    other directions, which tells of texture and nothing of Gaussian noise. What texture is left makes the
-    result a little too high, without any it is 2 % too low. Noise of photons is not as strong everywhere: of
-    that the result is what the third of the patches has, by their brightness, where it is strongest. None
-    where patches are too few, without those whose noise is likely to be clipped.
-    """
-    height, width = (max(0, n - _PATCH + 1) for n in picture.shape[:2])
-    channels = np.moveaxis(picture, 2, 0)[: 1 if _is_grey(picture) else 3]
-    step = max(1, int((len(channels) * height * width / _PATCHES) ** 0.5))
-    unit = np.float32(255 / full_scale(picture.dtype))
-    clipped = picture.dtype.kind == "u" or bool(((picture == 0) | (picture == 1)).any())
-    off = _OFF_ENDS * about if clipped else -np.inf
-    patches = []  # of each channel, (pixels of a patch, patches), from dark to bright ones
-    for channel in channels:
-        x = np.stack([
-            channel[i : i + height : step, j : j + width : step].ravel() * unit
-            for i in range(_PATCH) for j in range(_PATCH)
-        ])  # fmt: skip
-        mean = x.mean(axis=0)
-        counted = np.flatnonzero((off < mean) & (mean < 255 - off))
-        if len(counted) < max(_FEWEST, _LEAST_SHARE * mean.size):
-            return None
-        x -= mean
-        x = x[:, counted[np.argsort(mean[counted], kind="stable")]]
-        patches.append(x - x.mean(axis=1, keepdims=True))
-    directions = np.linalg.eigh(sum(np.float64(x @ x.T) for x in patches))[1].astype(np.float32)
-    variances = np.zeros(3)
-    for x in patches:
-        energy = np.square(directions.T @ x)[1:]  # the first is that of the mean, which is taken away
-        for k, part in enumerate(np.array_split(energy, 3, axis=1)):
-            rest = part[_LEAST:].sum(axis=0)
-            variances[k] += part[:_LEAST, rest <= np.quantile(rest, _CALMEST)].mean() / len(patches)
-    even = variances.max() <= _DIFFER**2 * variances.min()
-    return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
-
-
-def _enlarge(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
-    """Bilinear enlargement by 8 of (N, h, w), cropped; sample centres as in torch's default."""
-    # Eight pixels lie between the centres of two samples, and four beyond the first and the last one.
-    share = (np.arange(8, dtype=np.float32) + np.float32(0.5)) / 8
-    given = np.pad(coarse, [(0, 0), (0, 0), (1, 1)], mode="edge")
-    wide = given[:, :, :-1, None] + share * np.diff(given, axis=2)[..., None]
-    wide = wide.reshape(*coarse.shape[:2], -1)[:, :, 4 : 4 + width]
-    given = np.pad(wide, [(0, 0), (1, 1), (0, 0)], mode="edge")
-    tall = share[:, None] * np.diff(given, axis=1)[:, :, None]
-    tall += given[:, :-1, None]
-    return tall.reshape(len(coarse), -1, width)[:, 4 : 4 + height]
-
-
-def is_two_tone(picture: NDArray) -> bool:
-    """Whether a picture (H, W, C) is drawn in two colours, as fax and line art are.
-
-    An estimator of noise takes strokes of one pixel for shot noise. Dots of shot noise, however, stand
-    alone: where a third of the rarer colour's pixels has no neighbour of its colour, this is False.
-    """
-    few = picture[::7, ::7].reshape(-1, picture.shape[2])
-    if len(few) > 2 and len(np.unique(few[:256], axis=0)) > 2:  # as almost every picture: seen at once
-        return False
-    ink = (picture != picture[0, 0]).any(axis=2)
-    if not ink.any() or (picture[ink] != picture[ink][0]).any():
-        return False
-    if 2 * ink.sum() > ink.size:
-        ink = ~ink
-    near = np.pad(ink, 1).astype(np.uint8)
-    rows = near[:-2] + near[1:-1] + near[2:]
-    alone = ink & (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] == 1)
-    return bool(3 * alone.sum() < ink.sum())
-
-
-def _drawn(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Cells (h, w) of 8 x 8 pixels where a picture (H, W, 3) is drawn in plain colours, without noise.
-
-    There many pixels have eight neighbours that are the same to the bit, and of the others hardly one has
-    none: strokes of one pixel, which an estimator of noise takes for it, go on, where noise has each pixel
-    differ. So it is in photographs, and at soft edges, which no estimator here takes for noise.
-    """
-    (rows, columns), (height, width) = shape, picture.shape[:2]
-    few = picture[::16]
-    like_the_next = (few[:, 1:] == few[:, :-1]).all(axis=2)
-    if np.count_nonzero(like_the_next) <= _LEAST_PLAIN * like_the_next.size:  # as in most: seen at once
-        return np.zeros(shape, bool)
-    code = _one_number(picture)
-    around = np.pad(code, 1, mode="edge")
-    same = np.zeros(code.shape, np.uint8)  # neighbours that are
-    for y, x in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)):
-        same += code == around[y : y + height, x : x + width]
-
-    def counted(mask: NDArray[np.bool_]) -> NDArray:
-        beyond = [(0, 8 * rows - height), (0, 8 * columns - width)]
-        count = np.pad(mask, beyond).view(np.uint8).reshape(rows, 8, -1).sum(axis=1, dtype=np.uint8)
-        return _summed_around(count.reshape(rows, columns, 8).sum(axis=2, dtype=np.int64), _AROUND)
-
-    plain, uneven, alone = (counted(mask) for mask in (same == 8, same < 8, same == 0))
-    drawn = (uneven > 0) & (plain >= _LEAST_PLAIN * (plain + uneven)) & (alone <= _ALONE * uneven)
-    return drawn | (drawn.any() & (uneven == 0))
-
-
-def _one_number(picture: NDArray) -> NDArray:
-    """(H, W) of pixels (H, W, 3), each colour as one number."""
-    if picture.dtype == np.uint8:
-        return np.pad(picture, [(0, 0), (0, 0), (0, 1)]).view(np.uint32)[..., 0]
-    bits = np.ascontiguousarray(picture).view(f"u{picture.dtype.itemsize}")
-    number = bits[..., 0].astype(np.uint64)
-    for channel, factor in ((1, 0x9E3779B97F4A7C15), (2, 0xC2B2AE3D27D4EB4F)):  # odd, and large
-        number ^= bits[..., channel] * np.uint64(factor)
-    return number
-
-
-def _summed_around(x: NDArray, reach: int) -> NDArray:
-    """Sums over squares of 2 ``reach`` + 1 around each place of (h, w)."""
-    for axis in (0, 1):
-        total = np.cumsum(np.pad(x, [(int(axis == 0), 0), (int(axis == 1), 0)]), axis=axis)
-        at = np.arange(x.shape[axis])
-        first, end = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(at))
-        x = total.take(end, axis) - total.take(first, axis)
-    return x
-
-
-def _is_grey(picture: NDArray) -> bool:
-    """Whether all channels of a picture (H, W, C) are the same."""
-    few = picture[::7, ::7]
-    return all(  # of almost every coloured picture a few pixels tell
-        np.array_equal(few[..., 0], few[..., c]) and np.array_equal(picture[..., 0], picture[..., c])
-        for c in range(1, picture.shape[2])
-    )
 
 
 def _bound(residual: NDArray[np.float32], levels: NDArray[np.float32]) -> None:

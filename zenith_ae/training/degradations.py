@@ -451,8 +451,8 @@ def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, sharper.
 
     One to three of a gain, of all or about the mean, which clips much of it, a tone curve and an unsharp
-    mask; or (`HARD`) the contrast of posters and of copies, about one of the picture's own brightnesses, which
-    becomes black, grey or white. Takes and returns uint8, unlike the degradations here: it is what is to stay.
+    mask; or (`HARD`) the contrast of posters and of copies, about a brightness of the picture's own, which
+    becomes black, grey or white. Takes and returns uint8, unlike the degradations: it is what is to stay.
     """
     if rng.random() < HARD:
         middle = np.quantile(picture, rng.uniform(0.1, 0.9))

@@ -556,24 +556,17 @@ def train_restoration(
         raise ConfigError(f"--loss {loss} is about denoising, not about --only sorter")
     part = only if only in EXPERT else "denoiser"
     soft = mixture is not None and 2 * mixture.blur > mixture.whole
-    goal = {"task": "blur" if soft else "noise", "loss": loss}
     begun = load_weights(init) if init else None
-    if only in EXPERT:
-        # An expert may be as large as its denoiser: nothing else tells their checkpoints apart.
-        goal["only"] = only
-        if only == "sorter" and begun is not None:  # what it learns is about its networks
-            goal["networks"] = begun.hash
     config = _beside_expert(config, begun, init, only, soft)
+    if quantile != MEDIAN and "estimator" not in config.parts:
+        raise ConfigError(f"{config.name} has no estimator, which --quantile is about")
     unit = lcm(*(multiple(layers) for layers in config.parts.values()))
     if train.crop % unit:
         raise ConfigError(f"{config.name} needs crops of a multiple of {unit} pixels, got {train.crop}")
     torch.manual_seed(train.seed)
     pool, validation = load_pool(data, train.drawn).split(validation=16, seed=0)
     model = _start(config, begun, init, only)
-    if mixture is None:
-        beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
-        named = "other" if beside else only
-        mixture = MIXTURES[named if named in MIXTURES else "noise"]
+    mixture = mixture or _usual_mixture(model, only)
     # A sorter's recipe makes crops only, which are the same for either of its networks.
     lesson = "denoiser" if part == "sorter" else part
     recipe = RestoreRecipe(mixture, pool, train, loss_kind=loss, anew=anew, quantile=quantile, part=lesson)
@@ -584,20 +577,14 @@ def train_restoration(
         train = replace(train, workers=0)
     if init and only not in (None, "estimator"):
         recipe.guessing = 0.0
-    if quantile != MEDIAN:
-        if "estimator" not in model:
-            raise ConfigError(f"{config.name} has no estimator, which --quantile is about")
-        goal["quantile"] = str(quantile)
-    if elder:
-        theirs = _load_elder(elder, config)
-        goal["elder"] = f"{theirs.config.name} {theirs.hash}"
-        if anew != "noise":
-            goal["anew"] = anew
-        network = frozen_module(theirs, "estimator").to(train.device)
+    teacher = _load_elder(elder, config) if elder else None
+    if teacher:
+        network = frozen_module(teacher, "estimator").to(train.device)
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     cleaning = load_weights(cleaner) if cleaner else None
-    if cleaning:
-        goal["cleaner"] = f"{cleaning.config.name} {cleaning.hash}"
+    goal = {"task": "blur" if soft else "noise", "loss": loss} | _bound_to(
+        only, begun, quantile, teacher, anew, cleaning
+    )
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
@@ -618,13 +605,50 @@ def train_restoration(
         print(f"batches are made on {train.device}", file=sys.stderr, flush=True)
     if sorting:
         assert begun is not None
-        networks = load(begun, threads=train.threads)
-        assert isinstance(networks, Denoiser)
-        seed, share = (train.seed, trainer.rank), ceil(table_size(train) / trainer.processes)
-        if not trainer.rank:  # which evaluates
-            sorting.untrained = outcomes(networks, replace(recipe, pool=validation), UNTRAINED, seed)
-        if trainer.progress < 1:
-            sorting.table = outcomes(networks, recipe, share, seed, quiet=trainer.rank > 0)
-        del networks  # and what they work in
+        _try_networks(begun, sorting, recipe, validation, trainer)
     trainer.run()
     return path
+
+
+def _usual_mixture(model: nn.ModuleDict, only: str | None) -> Mixture:
+    """Of `MIXTURES` that for what is trained."""
+    beside = only == "denoiser" and "white" in model  # an expert, which has the white noise
+    named = "other" if beside else only
+    return MIXTURES[named if named in MIXTURES else "noise"]
+
+
+def _bound_to(
+    only: str | None, begun: Weights | None, quantile: float, elder: Weights | None, anew: str,
+    cleaner: Weights | None,
+) -> dict[str, str]:  # fmt: skip
+    """What a checkpoint is about beside task and loss, so that no other training goes on with it."""
+    goal = {}
+    if only in EXPERT:
+        # An expert may be as large as its denoiser: nothing else tells their checkpoints apart.
+        goal["only"] = only
+        if only == "sorter" and begun is not None:  # what it learns is about its networks
+            goal["networks"] = begun.hash
+    if quantile != MEDIAN:
+        goal["quantile"] = str(quantile)
+    if elder:
+        goal["elder"] = f"{elder.config.name} {elder.hash}"
+        if anew != "noise":
+            goal["anew"] = anew
+    if cleaner:
+        goal["cleaner"] = f"{cleaner.config.name} {cleaner.hash}"
+    return goal
+
+
+def _try_networks(
+    begun: Weights, sorting: SorterRecipe, recipe: RestoreRecipe, validation: ImagePool, trainer: Trainer
+) -> None:
+    """Compute what the networks that a sorter is to choose from make of crops: all that it learns from."""
+    train = recipe.config
+    seed = train.seed, trainer.rank
+    networks = load(begun, threads=train.threads)
+    assert isinstance(networks, Denoiser)
+    if not trainer.rank:  # which evaluates
+        sorting.untrained = outcomes(networks, replace(recipe, pool=validation), UNTRAINED, seed)
+    if trainer.progress < 1:
+        share = ceil(table_size(train) / trainer.processes)
+        sorting.table = outcomes(networks, recipe, share, seed, quiet=trainer.rank > 0)
