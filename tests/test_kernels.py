@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,9 +107,23 @@ def test_levels_with_fast_int16_need_what_their_names_say():
     for isa, feature in (("avx2vnni", "avx_vnni"), ("avx512vnni", "avx512_vnni")):
         assert (isa in available_isas()) <= (feature in cpu_features())
     for isa in available_isas():
-        assert fast_int16(isa) == isa.endswith("vnni")
+        if isa != "avx2":
+            assert fast_int16(isa) == isa.endswith("vnni")
         wanted = "bf16" if fast_bf16(isa) else "int16" if fast_int16(isa) else "float32"
         assert best_dtype(isa) == wanted
+
+
+@pytest.mark.skipif("avx2" not in available_isas(), reason="a CPU without AVX2")
+def test_avx2_multiplies_integers_where_a_cpu_has_two_units_for_it():
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        pytest.skip("no /proc/cpuinfo")
+    vendor, flags = (
+        next(line.split(":")[1].split() for line in lines if line.startswith(key))
+        for key in ("vendor_id", "flags")
+    )
+    assert fast_int16("avx2") == (("clflushopt" if vendor == ["GenuineIntel"] else "vaes") in flags)
 
 
 def test_import_succeeds_with_an_unknown_level_so_that_the_error_can_be_shown():

@@ -126,7 +126,8 @@ def load(
         ``torch.device``.
     dtype : "float32" computes exactly; "bf16" stores activations and matrices in half the memory and
         needs a CPU with instructions for it (level avx512bf16 or amx); "int16" multiplies rounded integers,
-        close to exact (level avx2vnni or avx512vnni); "auto" is the fastest. Or a ``torch.dtype`` of these.
+        close to exact (level avx2vnni or avx512vnni, or avx2 where the CPU is fast at it); "auto" is the
+        fastest. Or a ``torch.dtype`` of these.
     threads : number of CPU threads, of which 256 work at most; default ``ZENITH_NUM_THREADS`` or the usable
         cores.
 

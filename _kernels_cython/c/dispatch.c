@@ -90,6 +90,17 @@ static int cpu_has_avx512(void)
 }
 #endif
 
+static int is_intel(void)
+{
+#if X86
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && d == signature_INTEL_edx
+        && c == signature_INTEL_ecx;
+#else
+    return 0;
+#endif
+}
+
 /* Whether this process may use AMX tiles. Their 8 KB of state are not saved for every process:
  * after the bits of XCR0 (17 for the configuration, 18 for the data) comes a request, since Linux
  * 5.16, that holds for all threads and for children. An older kernel, a sandbox or a thread with too
@@ -174,30 +185,34 @@ int zn_level_available(int level)
 
 int zn_level_fast_bf16(int level) { return level >= ZN_AVX512BF16; }
 
-int zn_level_fast_int16(int level) { return level == ZN_AVX2VNNI || level == ZN_AVX512VNNI; }
+/* AVX2 has no dot product of int16 but VPMADDWD and an addition, which pay where a CPU does two VPMADDWD in a
+ * cycle: Intel's since Skylake, AMD's since Zen 3. Those are the first with CLFLUSHOPT and with VAES. */
+static int two_madds(void)
+{
+#if X86
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (is_intel() ? b >> 23 & 1 : c >> 9 & 1);
+#else
+    return 0;
+#endif
+}
+
+int zn_level_fast_int16(int level)
+{
+    return level == ZN_AVX2VNNI || level == ZN_AVX512VNNI || (level == ZN_AVX2 && two_madds());
+}
 
 const zn_kernels *zn_kernels_for(int level, int storage)
 {
     return zn_level_available(level) ? compiled(level) + storage : NULL;
 }
 
-/* On Intel's CPUs products by VDPBF16PS are slower than those of floats (Emerald Rapids: 1.7 times, and 2 to 3
- * times those of int16), on AMD's twice as fast. */
-static int slow_bf16(void)
-{
-#if X86
-    unsigned a, b, c, d;
-    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && d == signature_INTEL_edx
-        && c == signature_INTEL_ecx;
-#else
-    return 0;
-#endif
-}
-
 int zn_best_level(void)
 {
     for (int level = ZN_LEVELS - 1; level > 0; level--) {
-        if (level == ZN_AVX512BF16 && zn_level_available(ZN_AVX512VNNI) && slow_bf16())
+        /* Products by VDPBF16PS are slower than those of floats there (Emerald Rapids: 1.7 times, and 2 to 3
+         * times those of int16), on AMD's CPUs twice as fast. */
+        if (level == ZN_AVX512BF16 && zn_level_available(ZN_AVX512VNNI) && is_intel())
             continue;
         if (zn_level_available(level))
             return level;

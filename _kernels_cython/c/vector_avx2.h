@@ -80,7 +80,7 @@ static inline void v_to_int16(int16_t *p, vf a)
 static inline vf v_max_magnitude(vf a, vf b)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(a), magnitude),
+    return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a),
                                                 _mm256_and_si256(_mm256_castps_si256(b), magnitude)));
 }
 static inline uint32_t v_largest_bits(vf a)

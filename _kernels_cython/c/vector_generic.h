@@ -150,7 +150,8 @@ static inline void v_to_int16(int16_t *p, vf a)
     for (int i = 0; i < VL; i++)
         p[i] = (int16_t)x[i];
 }
-/* The larger magnitude in each lane, NaN being the largest; and the bits of the largest magnitude. */
+/* The larger magnitude in each lane, NaN being the largest, where those of a are not negative; and the bits of
+ * the largest magnitude. */
 static inline vf v_max_magnitude(vf a, vf b)
 {
     uint32_t x[VL], y[VL];

@@ -75,7 +75,9 @@ class NativeEngine(Engine):
             raise ConfigError(f"dtype must be auto, float32, bf16 or int16, got {dtype!r}")
         best = best_dtype(self.isa)
         if dtype not in ("auto", "float32", best) and not emulate:
-            levels = "avx512bf16 or amx" if dtype == "bf16" else "avx2vnni or avx512vnni"
+            levels = (
+                "avx512bf16 or amx" if dtype == "bf16" else "avx2vnni or avx512vnni, or a newer CPU at avx2"
+            )
             raise ConfigError(
                 f"the level {self.isa} has no fast {dtype} (it needs {levels}); take 'auto' or 'float32'"
             )

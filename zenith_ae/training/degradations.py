@@ -64,7 +64,6 @@ UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
 EDITED = 0.45, 0.2, 0.55  # how often photographs get a gain, a tone curve, an unsharp mask
 GAIN, GAMMA = (1.1, 3.0), (0.5, 1.7)
 MASK_RADIUS, MASK_PERCENT = (0.6, 2.5), (50, 260)
-HARD, HARD_GAIN = 0.35, (1.5, 6.0)  # how often photographs get so much contrast that most of them is clipped
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
 
 
@@ -451,13 +450,8 @@ def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, sharper.
 
     One to three of a gain, of all or about the mean, which clips much of it, a tone curve and an unsharp
-    mask; or (`HARD`) the contrast of posters and of copies, about a brightness of the picture's own, which
-    becomes black, grey or white. Takes and returns uint8, unlike the degradations: it is what is to stay.
+    mask. Takes and returns uint8, unlike the degradations here: it is what is to stay.
     """
-    if rng.random() < HARD:
-        middle = np.quantile(picture, rng.uniform(0.1, 0.9))
-        values = (picture - np.float32(middle)) * np.float32(_log_uniform(rng, HARD_GAIN))
-        return np.clip(np.rint(values + rng.choice((0.0, 127.5, 255.0))), 0, 255).astype(np.uint8)
     while True:
         gain, curve, mask = rng.random(3) < EDITED
         if gain or curve or mask:
@@ -838,8 +832,8 @@ MIXTURES = {
         camera_strength=(1 / 255, 30 / 255), unreduced=0.25, hot=0.15, dotted=0.3, strong=0.3, in_place=0.5,
     ),
     "edited": Mixture(
-        gaussian=0.48, stored=0.32, camera=0.2, poisson_gaussian=0, salt_and_pepper=0, sigma=(0.0, 60 / 255),
-        weak=0.4, clipped=0.75, clean_jpeg=0.5,
+        gaussian=0.48, stored=0.32, camera=0.2, poisson_gaussian=0, salt_and_pepper=0, weak=0.4,
+        clean_jpeg=0.5,
     ),
     "sorter": Mixture(
         gaussian=0.4, stored=0.12, camera=0.36, poisson_gaussian=0.04, salt_and_pepper=0.08, grey=0.2,
