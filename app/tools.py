@@ -75,12 +75,22 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
     """
     import numpy as np
 
-    from zenith_ae.weights import load_weights, save_diffusers, save_taesd, save_weights, taesd_files
+    from zenith_ae.weights import (
+        has_pool_stage,
+        load_weights,
+        save_diffusers,
+        save_taesd,
+        save_weights,
+        taesd_files,
+    )
 
     from .batch import make_folder
 
     if layout != "diffusers" and output.suffix.lower() != ".safetensors":
         raise click.UsageError(f"{output}: --to {layout} writes safetensors; give a name that ends so")
+    weights = load_weights(model)
+    if layout != "zenith":
+        has_pool_stage(weights)  # one of another family has no name that would do
     files = {
         "zenith": lambda: [output],
         "taesd": lambda: list(taesd_files(output).values()),
@@ -89,7 +99,6 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
     for file in files:
         if file.exists() and not overwrite:
             raise click.UsageError(f"{file} exists; use --overwrite to replace it")
-    weights = load_weights(model)
     kind = {"fp16": np.float16, "fp32": np.float32}[dtype]
     make_folder(output)
     if layout == "zenith":

@@ -272,10 +272,12 @@ class Child:
                 own = pipeline(weights, self.options.threads, dtype)
                 if own.experts(mottled) != ["denoiser"]:
                     raise RuntimeError(f"{name} takes the mottled picture for white noise")
+                # Told far more than there is, it would try two levels.
+                level = float(own.estimate_sigma(mottled).mean())
                 found[f"{name} {dtype}, level estimated"] = {"denoise": lambda own=own: own(picture)}
                 found[f"{name} {dtype}, level known"] = {"denoise": lambda own=own: own(picture, sigma=25)}
                 found[f"{name} {dtype}, mottled, level known"] = {
-                    "denoise": lambda own=own: own(mottled, sigma=25)
+                    "denoise": lambda own=own, level=level: own(mottled, sigma=level)
                 }
         self.time("denoise", size, {name: ops for name, ops in found.items() if self.wanted(name, size)})
 

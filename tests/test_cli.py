@@ -1452,10 +1452,21 @@ def test_convert_replaces_nothing_unasked_and_knows_its_limits(here, capsys):
     assert run(["convert", "zenith-taef2-lite", "-o", "a.safetensors"]) == 2
     assert Path("a.safetensors").read_bytes() == before
     capsys.readouterr()
-    assert run(["convert", "zenith-taef2-lite", "-o", "b_encoder.safetensors", "--to", "taesd"]) == 1
-    assert "not of the TAESD family" in one_line(capsys.readouterr().err)
-    assert run(["convert", "zenith-taef2-lite", "-o", "b.safetensors", "--to", "taesd"]) == 1
+    for name in ("b_encoder.safetensors", "b.safetensors"):
+        assert run(["convert", "zenith-taef2-lite", "-o", name, "--to", "taesd"]) == 1
+        assert "not of the TAESD family" in one_line(capsys.readouterr().err)
+    taesd = random_weights(build("taesd"))
+    save_weights("taesd.safetensors", taesd.config, taesd.tensors, {})
+    assert run(["convert", "taesd.safetensors", "-o", "b.safetensors", "--to", "taesd"]) == 1
     assert "NAME_encoder.safetensors" in one_line(capsys.readouterr().err)
+
+
+def test_latents_in_place_of_a_model_are_called_so(here, ae, capsys):
+    picture("a.png")
+    assert run(["encode", "a.png", *ae]) == 0
+    capsys.readouterr()
+    assert run(["encode", "a.png", "--model", "a.latent.safetensors", "-o", "b.latent.safetensors"]) == 1
+    assert "a.latent.safetensors: is a latent file, not weights" in one_line(capsys.readouterr().err)
 
 
 # ---- unusual surroundings
@@ -1668,8 +1679,10 @@ def test_info_reads_pipes(here):
 def test_a_pipe_in_a_folder_is_not_waited_for(here, dn):
     picture("in/a.png")
     os.mkfifo("in/b.png")
-    assert run(["denoise", "in", "-o", "out/", *dn]) == 0
-    assert tree(here / "out") == ["a.denoised.png"]
+    for given, output in (("in", "out/"), ("in/*.png", "too/"), ("**/b*", "none/")):
+        assert run(["denoise", given, "-o", output, *dn]) == (given == "**/b*")
+        if given != "**/b*":
+            assert tree(here / output) == ["a.denoised.png"]
 
 
 def test_a_file_out_of_reach_says_why(here, dn, capsys, monkeypatch):

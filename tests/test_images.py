@@ -742,12 +742,13 @@ def test_what_cannot_be_opened_says_why(tmp_path):
 
 
 def test_a_limit_that_is_no_number_is_named(monkeypatch, tmp_path):
-    monkeypatch.setenv("ZENITH_MAX_PIXELS", "1e9")
     data = deep_png(2, 1, 8, 0, rows=b"\0\0\0")
     (tmp_path / "a.png").write_bytes(data)
-    for source in (data, tmp_path / "a.png"):
-        with pytest.raises(ConfigError, match=r"^ZENITH_MAX_PIXELS must be a number"):
-            read_picture(source)
+    for text in ("1e9", "0"):
+        monkeypatch.setenv("ZENITH_MAX_PIXELS", text)
+        for source in (data, tmp_path / "a.png"):
+            with pytest.raises(ConfigError, match=r"^ZENITH_MAX_PIXELS must be a positive number"):
+                read_picture(source)
 
 
 def test_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
@@ -852,7 +853,10 @@ def test_names_may_be_as_long_as_a_file_system_has_them(tmp_path, monkeypatch, n
     with atomic_writer(longest) as file:
         file.write(b"whole")
     assert longest.read_bytes() == b"whole"
-    with pytest.raises(OutputError, match="too long"), atomic_writer(tmp_path / ("あ" * 90)) as file:
+    with (
+        pytest.raises(OutputError, match="too long; give it a shorter name"),
+        atomic_writer(tmp_path / ("あ" * 90)) as file,
+    ):
         file.write(b"whole")
     assert [path.name for path in tmp_path.iterdir()] == [longest.name]
 

@@ -137,7 +137,8 @@ def atomic_writer(path: str | Path) -> Iterator[_Writer]:
             opener=_open_private if target.exists() else None,
         )
     except OSError as error:
-        raise OutputError(f"{path}: cannot write: {reason(error)}; choose another place") from None
+        hint = "give it a shorter name" if error.errno == errno.ENAMETOOLONG else "choose another place"
+        raise OutputError(f"{path}: cannot write: {reason(error)}; {hint}") from None
     file = _Writer(raw)
     try:
         try:

@@ -497,8 +497,8 @@ def _limit(asked: int | None) -> tuple[int, str]:
     if asked is not None:
         return asked, "use a smaller picture"
     text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
-    if not text.isdecimal():
-        raise ConfigError(f"ZENITH_MAX_PIXELS must be a number of pixels, got {text!r}")
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"ZENITH_MAX_PIXELS must be a positive number of pixels, got {text!r:.60}")
     return int(text), "set ZENITH_MAX_PIXELS to allow it"
 
 

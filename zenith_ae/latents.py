@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 SUFFIX = ".latent.safetensors"
-_FORMAT = "zenith-ae-latent"
+LATENT_FORMAT = "zenith-ae-latent"
 _LAYOUTS = ("L", "LA", "RGB", "RGBA", "CMYK")
 _FACTORS = tuple(2**k for k in range(7))  # pixels of a side that one latent may stand for
 _FLOATS = {"fp16": np.float16, "fp32": np.float32}
@@ -225,7 +225,7 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
         what = f"latents of {shape[1]} x {shape[0]} are not those of a {width} x {height} picture"
         raise LatentError(f"{what}; give them its real size")
     metadata = {
-        "format": _FORMAT,
+        "format": LATENT_FORMAT,
         "format_version": "2" if dtype == "uint8" else "1",
         "model": as_text(file.model),
         "weights": as_text(file.weights),
@@ -310,7 +310,7 @@ def latent_metadata(data: bytes) -> dict[str, str] | None:
     """The metadata of a latent file from its first bytes; None if it is not one."""
     try:
         metadata = _header(data)["__metadata__"]
-        return metadata if metadata["format"] == _FORMAT else None
+        return metadata if metadata["format"] == LATENT_FORMAT else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

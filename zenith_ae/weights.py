@@ -31,13 +31,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
 from .files import as_text, atomic_writer, reason, safetensors_bytes, write_together
+from .latents import LATENT_FORMAT
 from .latents import SUFFIX as LATENT_SUFFIX
 from .models import zoo
 from .models.spec import ModelConfig, cached_property
 
 __all__ = [
-    "FORMAT", "FORMAT_VERSION", "SUFFIXES", "Weights", "available_weights", "latent_numbers", "load_weights",
-    "save_diffusers", "save_taesd", "save_weights", "taesd_files",
+    "FORMAT", "FORMAT_VERSION", "SUFFIXES", "Weights", "available_weights", "has_pool_stage",
+    "latent_numbers", "load_weights", "save_diffusers", "save_taesd", "save_weights", "taesd_files",
 ]  # fmt: skip
 
 FORMAT = "zenith-ae"
@@ -96,8 +97,15 @@ class Weights:
 
     @cached_property
     def hash(self) -> str:
-        """16 hexadecimal digits that identify config and values."""
-        digest = hashlib.sha256(self.config.to_json().encode())
+        """16 hexadecimal digits that identify config and values.
+
+        One of the TAESD family, whose layouts have no place for a name, is the same whatever its files are
+        called.
+        """
+        config = self.config
+        with contextlib.suppress(WeightsError):
+            config = replace(config, name="taef2" if has_pool_stage(self) else "taesd")
+        digest = hashlib.sha256(config.to_json().encode())
         for name in sorted(self.tensors):
             digest.update(name.encode() + b"\0")
             digest.update(self.tensors[name].tobytes())
@@ -283,6 +291,8 @@ def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
             dtypes = {key: str(file.get_slice(key).get_dtype()) for key in file.keys()}  # noqa: SIM118
             if unknown := set(dtypes.values()) - _NUMBERS.keys():
                 raise WeightsError(f"holds numbers of type {min(unknown)}; convert them to F16, BF16 or F32")
+            if metadata.get("format") == LATENT_FORMAT:
+                raise WeightsError("is a latent file, not weights; `zenith-ae decode` makes a picture of it")
             if dtypes and metadata.get("format") != FORMAT and not any(map(_is_of_family, dtypes)):
                 _unknown(min(dtypes))  # before gigabytes are read
             if "BF16" not in dtypes.values():
@@ -384,8 +394,8 @@ def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
     config = zoo.build("taef2" if pool else "taesd", latents.pop())
     config = replace(config, parts={part: config.parts[part] for part in _PARTS if part in parts})
     named = {f"{part}.{key}": t for part, entries in parts.items() for key, t in entries.items()}
-    space = Weights(config, named).hash  # before the file's name gets into it
-    return Weights(replace(config, name=as_text(name)), named, {**metadata, "space": space})
+    weights = Weights(replace(config, name=as_text(name)), named, metadata)
+    return replace(weights, metadata={**metadata, "space": weights.hash})
 
 
 def save_weights(
@@ -441,6 +451,7 @@ def taesd_files(path: str | os.PathLike[str]) -> dict[str, Path]:
 def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike = np.float32) -> None:
     """Write a model of the TAESD family in its original layout, a file for each part that it has.
 
+    How pipelines scale the latents, if the weights say so, is in the files' metadata.
     All of them are whole on the disk before the first replaces one that was there.
 
     Raises
@@ -451,10 +462,11 @@ def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike 
     OutputError
         If a file cannot be written.
     """
-    _vanilla(weights)
+    has_pool_stage(weights)
     files = taesd_files(path)
     stored = _stored(weights.config, weights.tensors, dtype)
-    write_together({files[p]: safetensors_bytes(_of_part(p, stored)) for p in weights.config.parts})
+    numbers = {name: str(number) for name, number in latent_numbers(weights).items()}
+    write_together({files[p]: safetensors_bytes(_of_part(p, stored), numbers) for p in weights.config.parts})
 
 
 def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTypeLike = np.float32) -> None:
@@ -468,7 +480,7 @@ def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTyp
     OutputError
         If a file cannot be written.
     """
-    if _vanilla(weights):
+    if has_pool_stage(weights):
         raise WeightsError(f"{weights.config.name}: diffusers' AutoencoderTiny has no pool stage; use taesd")
     if set(weights.config.parts) != set(_PARTS):
         raise WeightsError(f"{weights.config.name}: diffusers' layout needs encoder and decoder")
@@ -519,8 +531,8 @@ def latent_numbers(weights: Weights) -> dict[str, float]:
         raise WeightsError(f"{weights.config.name}: its metadata should hold numbers: {error}") from None
 
 
-def _vanilla(weights: Weights) -> bool:
-    """Whether a model of the TAESD family has a pool stage."""
+def has_pool_stage(weights: Weights) -> bool:
+    """Whether a model of the TAESD family has a pool stage; WeightsError for one of another family."""
     config = weights.config
     for name in ("taesd", "taef2"):
         parts = zoo.build(name, config.latent_channels).parts if config.latent_channels else {}
