@@ -93,7 +93,7 @@ static int cpu_has_avx512(void)
 static int is_intel(void)
 {
 #if X86
-    unsigned a, b, c, d;
+    unsigned a, b = 0, c = 0, d = 0;
     return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && d == signature_INTEL_edx
         && c == signature_INTEL_ecx;
 #else
