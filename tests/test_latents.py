@@ -308,3 +308,25 @@ def test_what_would_not_be_read_is_not_written(changes, tmp_path):
     with pytest.raises(LatentError, match="no such thing"):
         write_latents(tmp_path / "a.latent.safetensors", replace(file, **changes))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "rows", "columns", "fits"),
+    [
+        (64, 40, 8, 5, True),
+        (57, 33, 8, 5, True),
+        (56, 40, 8, 5, False),
+        (73, 40, 8, 5, False),
+        (48, 60, 16, 20, True),
+        (300, 500, 3, 4, True),
+        (1, 1, 1, 1, True),
+        (40, 64, 8, 5, False),
+    ],
+)
+def test_latents_are_written_with_the_size_of_their_picture_only(height, width, rows, columns, fits):
+    file = a_file((1, 4, rows, columns), height=height, width=width)
+    if fits:
+        assert parse_latents(encode_latents(file)).height == height
+    else:
+        with pytest.raises(LatentError, match=f"not those of a {width} x {height} picture"):
+            encode_latents(file)

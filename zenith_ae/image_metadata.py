@@ -113,7 +113,10 @@ def check_metadata(metadata: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and 0 <= float(value) < math.inf
+    try:
+        return isinstance(value, Real) and 0 <= float(value) < math.inf
+    except OverflowError:
+        return False
 
 
 def _is_pair(value: Any) -> bool:
@@ -126,8 +129,8 @@ def _is_bytes(value: Any) -> bool:
 
 _METADATA: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("icc_profile", "exif", "xmp", "iptc", "comment"), (_is_bytes, "bytes")),
-    "dpi": (_is_pair, "a pair of numbers"),
-    "gamma": (lambda value: _is_number(value) and value < MOST_GAMMA, f"a number below {MOST_GAMMA}"),
+    "dpi": (_is_pair, "a pair of numbers, none below 0"),
+    "gamma": (lambda value: _is_number(value) and value < MOST_GAMMA, f"a number from 0 to {MOST_GAMMA}"),
     "duration": (lambda value: value is None or _is_number(value), "a number of milliseconds"),
     "loop": (lambda value: isinstance(value, Integral) and int(value) >= 0, "a whole number of times"),
 }

@@ -242,7 +242,7 @@ def _prepare(
                 notes = (*notes, f"{key.upper()} is too long for a JPEG")
         if iptc := options.pop("iptc", b""):
             options["extra"] = _photoshop(IPTC, iptc)
-    gamma = picture.metadata.get("gamma")
+    gamma = float(picture.metadata.get("gamma", 0))
     if gamma and spec.name != "PNG":
         notes = (
             *notes,

@@ -47,7 +47,6 @@ __all__ = [
 SUFFIX = ".latent.safetensors"
 LATENT_FORMAT = "zenith-ae-latent"
 _LAYOUTS = ("L", "LA", "RGB", "RGBA", "CMYK")
-_FACTORS = tuple(2**k for k in range(7))  # pixels of a side that one latent may stand for
 _FLOATS = {"fp16": np.float16, "fp32": np.float32}
 #: Number formats of a latent file.
 BITS = {"fp16": 16, "fp32": 32, "uint8": 8}
@@ -155,7 +154,7 @@ def write_latents(path: str | os.PathLike[str], file: LatentFile, dtype: Stored 
     Raises
     ------
     LatentError
-        If the latents are not finite in ``dtype``.
+        If the latents are not finite in ``dtype``, or not those of a picture of the file's size.
     OutputError
         If the file cannot be written.
     ValueError
@@ -206,7 +205,7 @@ def as_stored(latents: NDArray, dtype: str) -> NDArray[np.float32]:
 
 
 def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
-    """The bytes of a latent file; `LatentError` where `read_latents` would refuse them.
+    """The bytes of a latent file; `LatentError` where no model would decode them.
 
     ``dtype`` is "fp16", "fp32", or "uint8": 256 even steps between the smallest and the largest
     value of each channel. Half the size of fp16; it costs quality where a model was not trained for it.
@@ -221,7 +220,7 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
         what = f"a {width} x {height} picture of mode {file.mode!r}"
         raise LatentError(f"there is no such thing as {what}; give the latents its real size and mode")
     shape = tensors["latents"].shape[2:]
-    if not any(shape == (-(-height // factor), -(-width // factor)) for factor in _FACTORS):
+    if not _fit(height, width, *shape):
         what = f"latents of {shape[1]} x {shape[0]} are not those of a {width} x {height} picture"
         raise LatentError(f"{what}; give them its real size")
     metadata = {
@@ -297,6 +296,15 @@ def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
         raise LatentError(f"{name}: damaged latent file (a {width} x {height} picture of mode {mode!r:.40}); "
                           "encode the picture again")  # fmt: skip
     return LatentFile(latents, model, weights, height, width, mode, metadata.get("space", ""))
+
+
+def _fit(height: int, width: int, rows: int, columns: int) -> bool:
+    """Whether latents (rows, columns), each of f x f pixels or at the end of fewer, make up a picture."""
+    least, most = 1, max(height, width)
+    for pixels, count in ((height, rows), (width, columns)):  # ceil(pixels / f) == count
+        least = max(least, -(-pixels // count))
+        most = min(most, (pixels - 1) // (count - 1) if count > 1 else most)
+    return least <= most
 
 
 def _exists(width: int, height: int, mode: str) -> bool:

@@ -97,15 +97,8 @@ class Weights:
 
     @cached_property
     def hash(self) -> str:
-        """16 hexadecimal digits that identify config and values.
-
-        One of the TAESD family, whose layouts have no place for a name, is the same whatever its files are
-        called.
-        """
-        config = self.config
-        with contextlib.suppress(WeightsError):
-            config = replace(config, name="taef2" if has_pool_stage(self) else "taesd")
-        digest = hashlib.sha256(config.to_json().encode())
+        """16 hexadecimal digits that identify config and values."""
+        digest = hashlib.sha256(self.config.to_json().encode())
         for name in sorted(self.tensors):
             digest.update(name.encode() + b"\0")
             digest.update(self.tensors[name].tobytes())
@@ -394,8 +387,8 @@ def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
     config = zoo.build("taef2" if pool else "taesd", latents.pop())
     config = replace(config, parts={part: config.parts[part] for part in _PARTS if part in parts})
     named = {f"{part}.{key}": t for part, entries in parts.items() for key, t in entries.items()}
-    weights = Weights(replace(config, name=as_text(name)), named, metadata)
-    return replace(weights, metadata={**metadata, "space": weights.hash})
+    space = Weights(config, named).hash  # before the file's name gets into it
+    return Weights(replace(config, name=as_text(name)), named, {**metadata, "space": space})
 
 
 def save_weights(
@@ -457,8 +450,8 @@ def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike 
     Raises
     ------
     WeightsError
-        If the model is of another family or not finite in ``dtype``, or the name is not that of a part
-        (`taesd_files`).
+        If the model is of another family or not finite in ``dtype``, the name is not that of a part
+        (`taesd_files`), or what scales the latents is no number.
     OutputError
         If a file cannot be written.
     """

@@ -190,7 +190,7 @@ const char *zn_level_name(int level);
 int zn_level_compiled(int level);
 int zn_level_available(int level); /* compiled in and the CPU and OS have it */
 int zn_level_fast_bf16(int level); /* bf16 by instructions of the level; elsewhere it is emulated */
-int zn_level_fast_int16(int level); /* products of int16 likewise; not asked where bf16 is fast */
+int zn_level_fast_int16(int level); /* whether int16 beats float32; not asked where bf16 is fast */
 int zn_best_level(void); /* the fastest one for this CPU */
 const zn_kernels *zn_kernels_for(int level, int storage); /* NULL where not available */
 

@@ -76,7 +76,7 @@ class NativeEngine(Engine):
         best = best_dtype(self.isa)
         if dtype not in ("auto", "float32", best) and not emulate:
             levels = (
-                "avx512bf16 or amx" if dtype == "bf16" else "avx2vnni or avx512vnni, or a newer CPU at avx2"
+                "avx512bf16 or amx" if dtype == "bf16" else "avx2vnni, avx512vnni, or avx2 on a newer CPU"
             )
             raise ConfigError(
                 f"the level {self.isa} has no fast {dtype} (it needs {levels}); take 'auto' or 'float32'"
