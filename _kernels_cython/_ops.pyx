@@ -76,7 +76,7 @@ def fast_bf16(isa=None):
 
 
 def fast_int16(isa=None):
-    """Whether a level has instructions for products of 16-bit integers (VNNI) and none for bf16."""
+    """Whether products of 16-bit integers are faster than of float32 on a level that has no fast bf16."""
     return bool(zn_level_fast_int16(level_names.index(current_isa(isa))))
 
 

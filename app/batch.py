@@ -16,7 +16,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import sys
 import time
 import unicodedata
@@ -260,7 +259,7 @@ def _expand(
             why = f"{item}: no files to work on in this folder; they end in {_listing(kind)}"
             yield item, "", EmptyFolderError(why)
     elif _is_pattern(item):
-        matches = sorted({match for match in _matches(item) if not _waits(match)})
+        matches = sorted({match for match in _matches(item) if not is_device(match)})
         avoid = _output_folder(output)
         folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
         found = [
@@ -274,15 +273,6 @@ def _expand(
             yield file, os.path.relpath(file, _root(item) or "."), error
     else:
         yield item, os.path.basename(item), _missing(item)
-
-
-def _waits(path: str) -> bool:
-    """Whether a path is a pipe, a socket or a device, of which a pattern, as a folder, means none."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:  # as of a broken link, which is named later
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _missing(path: str) -> ImageError | None:

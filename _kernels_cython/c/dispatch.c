@@ -186,8 +186,8 @@ int zn_level_available(int level)
 int zn_level_fast_bf16(int level) { return level >= ZN_AVX512BF16; }
 
 /* AVX2 has no dot product of int16 but VPMADDWD and an addition, which pay where a CPU does two VPMADDWD in a
- * cycle: Intel's since Skylake, AMD's since Zen 3. Those are the first with CLFLUSHOPT
- * and with VAES, by which all other vendors' are told too. */
+ * cycle: Intel's since Skylake, AMD's since Zen 3. Those are the first with CLFLUSHOPT and with VAES, by which all
+ * other vendors' are told too. */
 static int two_madds(void)
 {
 #if X86

@@ -61,7 +61,7 @@ class NativeEngine(Engine):
         dtype: str = "auto",
         emulate: bool | Literal["tiles"] = False,
     ) -> None:
-        """``emulate`` allows bf16 and int16 on levels without instructions for them: slow, for tests. With
+        """``emulate`` allows bf16 and int16 where they are not fast, for tests. With
         "tiles" the products of bf16 are those of level amx, which emulates its tiles everywhere else.
         """
         super().__init__(weights)
