@@ -120,22 +120,21 @@ _NAMES = """() => {
     new MutationObserver(name).observe(document.body, {childList: true, subtree: true});
 }"""
 
-# A result says so where it is not that of the settings beside it any more.
+# A result says so where it is not that of the settings beside it, also where these changed before it came.
 _STALE = """() => {
-    const facts = () => document.querySelector('#denoise-facts');
-    document.addEventListener('input', event => {
-        if (!event.target.closest('#denoise-settings')) return;
-        if (!document.querySelector('#denoise-get')?.offsetParent) return;
-        if (facts().classList.contains('stale')) return;
-        facts().classList.add('stale');
-        new MutationObserver((_, observer) => {
-            facts().classList.remove('stale');
-            observer.disconnect();
-        }).observe(facts(), {childList: true, subtree: true, characterData: true});
+    let changed = false;
+    const show = () => {
+        const facts = document.querySelector('#denoise-facts');
+        facts?.classList.toggle('stale', changed && facts.querySelector('.result') !== null);
+    };
+    const listen = (event, place, value) => document.addEventListener(event, ({target}) => {
+        if (!target.closest(place)) return;
+        changed = value;
+        show();
     });
-    document.addEventListener('click', event => {
-        if (event.target.closest('#denoise-go')) facts().classList.remove('stale');
-    });
+    listen('input', '#denoise-settings', true);
+    listen('click', '#denoise-go', false);
+    new MutationObserver(show).observe(document.body, {childList: true, subtree: true});
 }"""
 
 
@@ -367,7 +366,8 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         return {
             wait: gr.HTML(visible=False),
             slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
-            facts: _facts(_what(found), _noise_fact(found), _time(found)) + _notes(found),
+            facts: f"<div class=result>{_facts(_what(found), _noise_fact(found), _time(found))}</div>"
+            + _notes(found),
             get: _download(found, files["picture"]),
             more: gr.Accordion("What was changed" if sharpened else "What was removed", visible=True),
             removed: files["removed"],

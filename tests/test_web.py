@@ -1078,6 +1078,14 @@ class TestPage:
         tab.wait("#denoise-get:visible")
         strength.fill("0.6")
         tab.wait(stale)
+        picture = tab.page.get_attribute("#denoise-removed img", "src")
+        tab.page.click("#denoise-go")
+        strength.fill("0.7")  # before the result comes, which then is that of 0.6
+        tab.page.wait_for_function(
+            "src => document.querySelector('#denoise-removed img:not([src=\"' + src + '\"])')", arg=picture
+        )
+        tab.page.wait_for_timeout(500)  # until all of it is there
+        assert tab.page.query_selector(stale) is not None
         tab.clear()
         tab.count(stale, 0)
 
