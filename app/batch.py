@@ -1,9 +1,9 @@
 """Many files in one command: which inputs, where their outputs go, what is reported.
 
 Inputs are files, folders (searched recursively), glob patterns, or ``-`` for standard input. An
-output is named after its input (``stem.denoised.png``) and lies beside it, or below ``-o DIR`` at
-the same place as below the input folder or below the part of a pattern that names one;
-``-o FILE`` names the output of a single input, ``-o -`` is standard output. What a command made
+output is named after its input (``stem.denoised.png``, or with another tag) and lies beside it, or
+below ``-o DIR`` at the same place as below the input folder or below the part of a pattern that names
+one; ``-o FILE`` names the output of a single input, ``-o -`` is standard output. What a command made
 itself is no input of a folder or a pattern.
 """
 
@@ -65,12 +65,14 @@ class Kind:
     rename : input name -> default output name.
     writes : endings of the files that it can write.
     foreign : endings of files that people would expect it to take, but which it cannot read.
+    tag : what ``rename`` puts before the ending, by which results are known; "" where it puts nothing.
     """
 
     suffixes: frozenset[str]
     rename: Callable[[str], str]
     writes: frozenset[str]
     foreign: frozenset[str] = frozenset()
+    tag: str = ""
 
 
 def plan(
@@ -265,7 +267,7 @@ def _expand(
         found = [
             f for m in folders for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
         ]
-        wanted = {file: error for file, error in found if error or not is_result(file)}
+        wanted = {file: error for file, error in found if error or not is_result(file, kind.tag)}
         if not wanted:
             only = "matches only results of this program" if found else "matches no file"
             yield item, "", ImageError(f"{item}: {only}; check the pattern")
@@ -310,7 +312,7 @@ def _walk(
             wanted = file.lower().endswith(endings)
             if not wanted and file.lower().endswith(foreign_endings):
                 foreign.add(os.path.join(root, file))
-            elif wanted and is_result(file):
+            elif wanted and is_result(file, kind.tag):
                 if results is not None:
                     results.append(file)
             elif wanted and not is_device(path := os.path.join(root, file)):

@@ -30,6 +30,7 @@ from .session import (
     Session,
     Sigma,
     Write,
+    chosen_tag,
     common,
     denoised,
     encoding_notes,
@@ -272,9 +273,9 @@ def decode(**options: Any) -> int:
 
     def rename(name: str) -> str:
         stem = name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name.removesuffix(".safetensors")
-        return stem + ".decoded" + suffix
+        return stem + (f".{tag}" if tag else "") + suffix
 
-    suffix = picture_suffix(options) or ".png"
+    suffix, tag = picture_suffix(options) or ".png", chosen_tag("decoded", options)
     session = Session(Kind(frozenset({SUFFIX}), rename, WRITABLE_SUFFIXES), options)
 
     def read_file(job: Job) -> LatentFile:

@@ -11,7 +11,7 @@ import click
 from zenith_ae.errors import ZenithError
 from zenith_ae.files import is_device
 
-from .batch import STDIO, Job, visible
+from .batch import STDIO, Job, Reporter, visible, wants_traceback
 from .session import ANY_PATH, read_every
 
 __all__ = ["info", "models"]
@@ -99,29 +99,45 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 @click.command(short_help="Describe a picture, latents or weights.")
-@click.argument("file", type=ANY_PATH, metavar="FILE")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def info(file: str, as_json: bool) -> int:
-    """Describe a picture (- is one on standard input), a latent file, or a model (its weights file,
-    folder or name).
+@click.argument("files", nargs=-1, required=True, type=ANY_PATH, metavar="FILE...")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a file on standard output.")
+def info(files: tuple[str, ...], as_json: bool) -> int:
+    """Describe pictures (- is one on standard input), latent files, or models (weights files, folders or
+    names).
 
     \b
     Examples:
       zenith-ae info photo.jpg
-      zenith-ae info photo.latent.safetensors
-      zenith-ae info zenith-denoise
+      zenith-ae info photo.latent.safetensors zenith-denoise
+      zenith-ae info --json scans/*.tif
     """
-    facts = describe(file)
-    if as_json:
-        click.echo(json.dumps(facts))
-    else:
-        for key, value in facts.items():
-            if isinstance(value, dict):
-                value = [f"{name} {number}" for name, number in value.items()]
-            text = ", ".join(map(str, value)) if isinstance(value, list) else value
-            if text not in (None, ""):
-                click.echo(f"{visible(key.replace('_', ' ')):<18}{visible(str(text))}")
-    return 0
+    shown = 0
+    for file in files:
+        try:
+            facts = describe(file)
+        except ZenithError as error:
+            if wants_traceback(error):
+                raise
+            Reporter().error(" ".join(str(error).split()))
+            continue
+        if as_json:
+            click.echo(json.dumps(facts))
+        else:
+            click.echo(("\n" if shown else "") + _as_table(facts))
+        shown += 1
+    return 0 if shown == len(files) else 1
+
+
+def _as_table(facts: dict[str, Any]) -> str:
+    """A row a fact, without those that there are none of."""
+    rows = []
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            value = [f"{name} {number}" for name, number in value.items()]
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        if text not in (None, ""):
+            rows.append(f"{visible(key.replace('_', ' ')):<18}{visible(str(text))}")
+    return "\n".join(rows)
 
 
 def describe(file: str) -> dict[str, Any]:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from zenith_ae.pipelines import Denoiser
 
 __all__ = [
-    "ANY_PATH", "Compute", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write", "common",
-    "denoised", "encoding_notes", "facts", "output_name", "picture_kind", "picture_suffix",
+    "ANY_PATH", "Compute", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write", "chosen_tag",
+    "common", "denoised", "encoding_notes", "facts", "output_name", "picture_kind", "picture_suffix",
     "picture_writer", "read", "read_every", "write_stdout", "writing",
 ]  # fmt: skip
 
@@ -164,6 +164,9 @@ def writing(command: Callable) -> Callable:
         click.option("--format", "suffix", metavar="EXT",
                      help="Format of outputs without -o FILE: png, jpg, ... "
                           "[default: the input's ending, or png]"),
+        click.option("--tag", metavar="TEXT",
+                     help="What the names of outputs have before the ending: photo.TAG.jpg; '' keeps the "
+                          "input's, with -o DIR. [default: denoised, or what else was done]"),
         click.option("--quality", type=click.IntRange(1, 100),
                      help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
         click.option("--strip/--keep-metadata",
@@ -387,12 +390,24 @@ def picture_kind(tag: str, options: dict[str, Any]) -> Kind:
     from zenith_ae.image_writing import WRITABLE_SUFFIXES
     from zenith_ae.images import FOREIGN_SUFFIXES, READABLE_SUFFIXES
 
-    suffix = picture_suffix(options)
+    suffix, tag = picture_suffix(options), chosen_tag(tag, options)
 
     def rename(name: str) -> str:
         return output_name(name, tag, suffix)
 
-    return Kind(READABLE_SUFFIXES, rename, WRITABLE_SUFFIXES, FOREIGN_SUFFIXES)
+    return Kind(READABLE_SUFFIXES, rename, WRITABLE_SUFFIXES, FOREIGN_SUFFIXES, tag)
+
+
+def chosen_tag(usual: str, options: dict[str, Any]) -> str:
+    """What ``--tag`` says, else the usual one; wrong usage where no name can hold it."""
+    if options["tag"] is None:
+        return usual
+    tag = options["tag"].removeprefix(".")
+    if set(tag) & {"/", os.sep, "\0"}:
+        raise click.UsageError(
+            f"--tag {options['tag']}: a part of a name, without {os.sep}; folders go to -o"
+        )
+    return tag
 
 
 def output_name(name: str, tag: str, suffix: str | None = None) -> str:
@@ -401,7 +416,7 @@ def output_name(name: str, tag: str, suffix: str | None = None) -> str:
 
     path = Path(name)
     suffix = suffix or (path.suffix if write_format(path.suffix) else ".png")
-    return str(path.with_name(f"{path.stem}.{tag}{suffix}"))
+    return str(path.with_name(path.stem + (f".{tag}" if tag else "") + suffix))
 
 
 def denoised(

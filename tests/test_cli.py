@@ -91,6 +91,28 @@ def test_deblur_writes_names_of_its_own_and_takes_no_results(here, dn, capsys):
     assert run(["deblur", "a.png", "--grain", "1", *dn]) == 2
 
 
+def test_the_tag_of_names_is_free_and_a_second_run_knows_its_own(here, dn, ae, capsys):
+    picture("in/b/a.png")
+    for _ in range(2):  # the second takes nothing that the first wrote
+        assert run(["denoise", "in", "--tag", ".Clean", *dn]) == 0
+        assert tree("in") == ["b/a.Clean.png", "b/a.png"]
+    assert run(["denoise", "in/b/a.png", "in/b/a.Clean.png", "-o", "out", "--tag", "", *dn]) == 0
+    assert tree("out") == ["a.Clean.png", "a.png"]
+    assert run(["encode", "in/b/a.png", *ae]) == 0
+    assert run(["decode", "in/b/a.latent.safetensors", "-o", "out/", "--tag", "x y", *ae]) == 0
+    assert (
+        run(["decode", "in/b/a.latent.safetensors", "-o", "out/", "--tag", "", "--format", "bmp", *ae]) == 0
+    )
+    assert tree("out") == ["a.Clean.png", "a.bmp", "a.png", "a.x y.png"]
+    before = Path("in/b/a.png").read_bytes()
+    capsys.readouterr()
+    assert run(["denoise", "in/b/a.png", "--tag", "", "--overwrite", *dn]) == 1
+    assert "its own output" in one_line(capsys.readouterr().err)
+    assert Path("in/b/a.png").read_bytes() == before
+    assert run(["denoise", "in/b/a.png", "--tag", "../x", *dn]) == 2
+    assert "--tag ../x" in capsys.readouterr().err
+
+
 def test_a_pattern_that_matches_one_file_still_fills_a_folder(here, dn):
     picture("shots/a.png")
     assert run(["denoise", "shots/*.png", "-o", "clean", *dn]) == 0
@@ -935,6 +957,18 @@ def test_info_knows_pictures_latents_and_weights(here, ae, capsys, identity_auto
     assert (latents["model"], latents["shape"], latents["width"]) == ("identity", [1, 192, 1, 3], 17)
     assert latents["weights"] == weights["weights"]
     assert weights["latent_channels"] == 192
+
+
+def test_info_of_several_says_what_can_be_said(here, capsys, identity_autoencoder):
+    picture("a.png")
+    assert run(["info", "a.png", str(identity_autoencoder)]) == 0
+    first, second = capsys.readouterr().out.split("\n\n")
+    assert "a.png" in first and "identity" in second
+    Path("text.png").write_text("no picture")
+    assert run(["info", "text.png", "a.png", "none.png", "a.png", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["file"] for line in out.splitlines()] == ["a.png", "a.png"]
+    assert [line.split(": ")[1] for line in err.splitlines()] == ["text.png", "none.png"]
 
 
 def test_doctor_passes_here_and_tells_levels_and_threads(capsys):

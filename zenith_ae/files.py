@@ -79,9 +79,10 @@ def safetensors_bytes(
     return len(text).to_bytes(8, "little") + text + made[end:]
 
 
-def is_result(path: str | Path) -> bool:
-    """Whether a file's name says that a command made it: ``photo.denoised.png``."""
-    return os.path.splitext(os.path.basename(path))[0].lower().endswith(RESULTS)
+def is_result(path: str | Path, tag: str = "") -> bool:
+    """Whether a file's name says that a command made it: ``photo.denoised.png``, or ``photo.tag.png``."""
+    tags = (*RESULTS, f".{tag.lower()}") if tag else RESULTS
+    return os.path.splitext(os.path.basename(path))[0].lower().endswith(tags)
 
 
 def is_device(path: str | Path) -> bool:
