@@ -904,12 +904,13 @@ def test_tensors_in_give_tensors_out(ae, dn):
     assert dn.estimate_sigma(x[0]).shape == (17, 9)
 
 
-def test_bytes_in_tensors_are_what_they_are_in_arrays(ae, dn):
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_whole_numbers_in_tensors_are_what_they_are_in_arrays(ae, dn, dtype):
     torch = pytest.importorskip("torch")
-    array = noise((2, 17, 9, 3), np.uint8)
+    array = noise((2, 17, 9, 3), dtype)
     x = torch.from_numpy(array).permute(0, 3, 1, 2)
     clean = dn(x, sigma=25.5)
-    assert clean.dtype == torch.uint8
+    assert clean.dtype == x.dtype
     assert np.array_equal(clean.permute(0, 2, 3, 1), dn(array, sigma=25.5))
     z = ae.encode(x[0])
     assert z.dtype == torch.float32

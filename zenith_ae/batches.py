@@ -1,7 +1,7 @@
 """What users pass as a picture, as one batch of NHWC pixels and back.
 
 Accepted are a `Picture`, a Pillow image, a path, an array (H, W), (H, W, C) or (N, H, W, C) of
-uint8, uint16 or floats in [0, 1], and a torch tensor (N, C, H, W) or (C, H, W) in [0, 1]. The
+uint8, uint16 or floats in [0, 1], and a torch tensor (N, C, H, W) or (C, H, W) of these. The
 channels say what they are: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
 """
 
@@ -194,9 +194,9 @@ def tensor_like(array: NDArray, like: Any) -> Any:
 
 
 def _from_tensor(tensor: Any) -> Batch:
-    integer = str(tensor.dtype) == "torch.uint8"
+    integer = str(tensor.dtype) in ("torch.uint8", "torch.uint16")
     if not (integer or tensor.is_floating_point()):
-        raise ImageError(f"a torch picture must be uint8 or float in [0, 1], got {tensor.dtype}")
+        raise ImageError(f"a torch picture must be uint8, uint16 or float in [0, 1], got {tensor.dtype}")
     if not is_dense(tensor):
         raise ImageError(
             "a torch picture must be dense, with values: give tensor.to_dense(), not on device 'meta'"

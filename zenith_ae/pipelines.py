@@ -219,7 +219,7 @@ class Autoencoder(_Pipeline):
         ----------
         image : a path, a Pillow image, a `Picture` as `zenith_ae.read_picture` gives it, an array
             (H, W), (H, W, C) or (N, H, W, C) of uint8, uint16 or floats in [0, 1], or a torch tensor
-            (N, C, H, W) or (C, H, W) of uint8 or floats in [0, 1]. Grey becomes RGB; alpha is not encoded.
+            (N, C, H, W) or (C, H, W) of these. Grey becomes RGB; alpha is not encoded.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
 
         Returns
