@@ -76,11 +76,11 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
     import numpy as np
 
     from zenith_ae.weights import (
-        has_pool_stage,
         load_weights,
         save_diffusers,
         save_taesd,
         save_weights,
+        taesd_architecture,
         taesd_files,
     )
 
@@ -90,7 +90,7 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
         raise click.UsageError(f"{output}: --to {layout} writes safetensors; give a name that ends so")
     weights = load_weights(model)
     if layout != "zenith":
-        has_pool_stage(weights)  # one of another family has no name that would do
+        taesd_architecture(weights.config)  # one of another family has no name that would do
     files = {
         "zenith": lambda: [output],
         "taesd": lambda: list(taesd_files(output).values()),

@@ -22,7 +22,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 import safetensors
@@ -37,9 +37,11 @@ from .models import zoo
 from .models.spec import ModelConfig, cached_property
 
 __all__ = [
-    "FORMAT", "FORMAT_VERSION", "SUFFIXES", "Weights", "available_weights", "has_pool_stage",
-    "latent_numbers", "load_weights", "save_diffusers", "save_taesd", "save_weights", "taesd_files",
+    "FORMAT", "FORMAT_VERSION", "SUFFIXES", "Weights", "available_weights", "latent_numbers",
+    "load_weights", "save_diffusers", "save_taesd", "save_weights", "taesd_architecture", "taesd_files",
 ]  # fmt: skip
+
+Taesd = Literal["taesd", "taef2"]
 
 FORMAT = "zenith-ae"
 FORMAT_VERSION = 1
@@ -455,7 +457,7 @@ def save_taesd(path: str | os.PathLike[str], weights: Weights, dtype: DTypeLike 
     OutputError
         If a file cannot be written.
     """
-    has_pool_stage(weights)
+    taesd_architecture(weights.config)
     files = taesd_files(path)
     stored = _stored(weights.config, weights.tensors, dtype)
     numbers = {name: str(number) for name, number in latent_numbers(weights).items()}
@@ -473,7 +475,7 @@ def save_diffusers(folder: str | os.PathLike[str], weights: Weights, dtype: DTyp
     OutputError
         If a file cannot be written.
     """
-    if has_pool_stage(weights):
+    if taesd_architecture(weights.config) == "taef2":
         raise WeightsError(f"{weights.config.name}: diffusers' AutoencoderTiny has no pool stage; use taesd")
     if set(weights.config.parts) != set(_PARTS):
         raise WeightsError(f"{weights.config.name}: diffusers' layout needs encoder and decoder")
@@ -524,11 +526,16 @@ def latent_numbers(weights: Weights) -> dict[str, float]:
         raise WeightsError(f"{weights.config.name}: its metadata should hold numbers: {error}") from None
 
 
-def has_pool_stage(weights: Weights) -> bool:
-    """Whether a model of the TAESD family has a pool stage; WeightsError for one of another family."""
-    config = weights.config
-    for name in ("taesd", "taef2"):
+def taesd_architecture(config: ModelConfig) -> Taesd:
+    """Which of the TAESD family a model is, or a part of: "taef2" has a pool stage.
+
+    Raises
+    ------
+    WeightsError
+        If it is of another family.
+    """
+    for name in get_args(Taesd):
         parts = zoo.build(name, config.latent_channels).parts if config.latent_channels else {}
         if config.parts and all(parts.get(part) == layers for part, layers in config.parts.items()):
-            return name == "taef2"
+            return name
     raise WeightsError(f"{config.name}: not of the TAESD family; only the layout zenith can hold it")
