@@ -162,6 +162,8 @@ def describe(file: str) -> dict[str, Any]:
 
 
 def picture_facts(file: str) -> dict[str, Any]:
+    from zenith_ae.images import TOLD
+
     picture = read_every(Job(file))
     return {
         "file": file,
@@ -172,12 +174,14 @@ def picture_facts(file: str) -> dict[str, Any]:
         "mode": picture.mode,
         "bits": picture.bits,
         "pictures": len(picture.frames),
-        "metadata": [key for key in ("icc_profile", "exif", "xmp", "dpi") if key in picture.metadata],
+        "metadata": [key for key in ("icc_profile", "gamma", *TOLD) if key in picture.metadata],
         "notes": list(picture.every_note),
     }
 
 
 def latent_facts(file: str) -> dict[str, Any]:
+    import numpy as np
+
     from zenith_ae.latents import read_latents
 
     latents = read_latents(file)
@@ -191,8 +195,8 @@ def latent_facts(file: str) -> dict[str, Any]:
         "width": latents.width,
         "height": latents.height,
         "mode": latents.mode,
-        "mean": round(float(latents.latents.mean()), 4),
-        "deviation": round(float(latents.latents.std()), 4),
+        "mean": round(float(latents.latents.mean(dtype=np.float64)), 4),
+        "deviation": round(float(latents.latents.std(dtype=np.float64)), 4),
     }
 
 

@@ -321,14 +321,15 @@ class Workshop:
 
     # ---- comparing ------------------------------------------------------------------------------
 
-    def compare(self, file: str | None, models: Sequence[str], sigma: float = 25.0) -> Result:
+    def compare(self, file: str | None, models: Sequence[str], sigma: float | None = None) -> Result:
         """Every model on one picture.
 
         Autoencoders encode and decode it; denoisers get it with Gaussian noise of standard deviation
-        ``sigma`` added (always the same noise), zenith-deblur blurred by a 3x3 box. PSNR and SSIM are
-        against the picture itself.
+        ``sigma`` added (25 if it is None; always the same noise), zenith-deblur blurred by a 3x3 box.
+        PSNR and SSIM are against the picture itself.
         """
         picture, name = self._read(file)
+        sigma = 25.0 if sigma is None else sigma
         if not 0 <= sigma <= 255:
             raise ImageError(f"the noise to add must be from 0 to 255, got {sigma:g}")
         kinds = {m: kind for kind in ("denoiser", "autoencoder") for m in shipped_models(kind)}
@@ -371,6 +372,7 @@ class Workshop:
                 "megapixels_per_second": _megapixels(height * width, seconds),
             })  # fmt: skip
         facts: dict[str, Any] = {"name": name, "width": width, "height": height, "rows": rows}
+        facts["sigma"] = sigma
         facts["cut"] = (picture.height, picture.width) != (height, width)
         for key, pixels in harmed.items():
             facts[f"{key}_psnr"] = round(min(psnr(rgb, pixels), 99.0), 2)
@@ -660,6 +662,8 @@ def _clean(
     """(clean picture with all its frames or pages, mean noise level, seconds of the model)."""
     if not all(math.isfinite(n) for n in (sigma or 0, *settings.values()) if isinstance(n, (int, float))):
         raise ImageError("the noise level and the settings must be finite numbers")
+    if not 0 <= (sigma or 0) <= 255:
+        raise ImageError(f"the noise level must be from 0 to 255, got {sigma:g}")
     start = time.perf_counter()
     result, level = denoised(model, picture, "auto" if sigma is None else sigma, settings)
     return result, round(level, 2), time.perf_counter() - start

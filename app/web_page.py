@@ -614,7 +614,7 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
     def blank() -> Updates:
         return {wait: gr.HTML(visible=False), gallery: gr.Gallery(value=None, visible=False)}
 
-    def run(file: str | None, models: list[str], sigma: float) -> Updates:
+    def run(file: str | None, models: list[str], sigma: float | None) -> Updates:
         result = workshop.compare(file, models, sigma)
         rows = {row["model"]: row for row in result.facts["rows"]}
         shown = []
@@ -622,7 +622,7 @@ def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             if key in rows:
                 caption = f"{short(key)}: {rows[key]['psnr']:.2f} dB"
             elif key == "noisy":
-                caption = f"with noise {sigma:g}: {result.facts['noisy_psnr']:.2f} dB"
+                caption = f"with noise {result.facts['sigma']:g}: {result.facts['noisy_psnr']:.2f} dB"
             elif key == "soft":
                 caption = f"blurred: {result.facts['soft_psnr']:.2f} dB"
             else:
@@ -737,7 +737,7 @@ def _endpoints(workshop: Workshop) -> None:
 
     def compare(picture: str, models: list[str], sigma: float | None = 25) -> dict:
         """PSNR, SSIM and time of models on one picture."""
-        return workshop.compare(picture, models, 25 if sigma is None else sigma).facts
+        return workshop.compare(picture, models, sigma).facts
 
     def benchmark() -> dict[str, float]:
         """Megapixels per second of every model on this machine."""

@@ -959,6 +959,19 @@ def test_info_knows_pictures_latents_and_weights(here, ae, capsys, identity_auto
     assert weights["latent_channels"] == 192
 
 
+def test_info_tells_all_metadata_and_numbers_of_any_size(here, capsys):
+    from zenith_ae.latents import LatentFile, write_latents
+
+    Image.new("RGB", (9, 6)).save("a.jpg", comment=b"not for all", dpi=(72, 72))
+    write_latents("a.latent.safetensors", LatentFile(np.full((1, 4, 1, 2), 3e38), "m", "", 8, 16), "fp32")
+    assert run(["info", "a.jpg", "a.latent.safetensors", "--json"]) == 0
+    out, err = capsys.readouterr()
+    picture_facts, latent_facts = map(json.loads, out.splitlines())
+    assert picture_facts["metadata"] == ["comment", "dpi"]
+    assert (latent_facts["mean"], latent_facts["deviation"]) == (pytest.approx(3e38), 0)
+    assert err == ""
+
+
 def test_info_of_several_says_what_can_be_said(here, capsys, identity_autoencoder):
     picture("a.png")
     assert run(["info", "a.png", str(identity_autoencoder)]) == 0

@@ -143,6 +143,29 @@ def test_what_pillow_gives_only_in_part_is_read_as_8_bits_and_says_so():
     np.testing.assert_array_equal(picture.pixels, pixels >> 8)
 
 
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_planes_that_pillow_takes_for_something_else_are_refused(compression):
+    tifffile = pytest.importorskip("tifffile", reason="writes what Pillow cannot")
+
+    def stored(planes, **options):
+        file = io.BytesIO()
+        tifffile.imwrite(file, planes, planarconfig="separate", compression=compression, **options)
+        return file.getvalue()
+
+    grey = stored(np.full((2, 9, 7), 200, np.uint8), photometric="minisblack", extrasamples=["unassalpha"])
+    with pytest.raises(ImageError, match="grey and alpha in separate planes"):
+        read_picture(grey)
+    inks = np.array([0x1003, 0x4003, 0x8003, 0xC102], np.uint16)[:, None, None] + np.zeros(
+        (4, 9, 7), np.uint16
+    )
+    cmyk = stored(inks, photometric="separated")
+    if compression:  # libtiff drops the low bytes
+        assert (read_picture(cmyk).pixels == [0x10, 0x40, 0x80, 0xC1]).all()
+    else:
+        with pytest.raises(ImageError, match="CMYK of 16 bits in separate planes"):
+            read_picture(cmyk)
+
+
 def test_colours_multiplied_by_alpha_are_divided_at_16_bits():
     tifffile = pytest.importorskip("tifffile", reason="writes what Pillow cannot")
     straight = deep("RGBA")

@@ -673,9 +673,13 @@ def test_an_animation_in_avif_plays_for_ever(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif", ".jpg"])
-def test_resolution_turns_with_the_picture(tmp_path, suffix):
-    file = saved(pixels("RGB"), suffix, tmp_path, exif=exif_bytes(6), dpi=(300, 150))
-    assert [round(d) for d in read_picture(file).metadata["dpi"]] == [150, 300]
+@pytest.mark.parametrize("square", [False, True])
+def test_resolution_turns_with_the_picture(tmp_path, suffix, square):
+    shown = pixels("RGB")
+    shown = shown.resize((20, 20)) if square else shown
+    for orientation, dpi in ((3, [300, 150]), (6, [150, 300])):
+        file = saved(shown, suffix, tmp_path, exif=exif_bytes(orientation), dpi=(300, 150))
+        assert [round(d) for d in read_picture(file).metadata["dpi"]] == dpi
 
 
 # ---- bad files

@@ -49,6 +49,15 @@ def test_writing_and_reading_keeps_values_and_facts(tmp_path, dtype, tolerance):
     assert stored.shape == (1, 4, 3, 5)
 
 
+def test_what_no_reader_would_find_is_not_written(tmp_path):
+    path = tmp_path / "a.latent.safetensors"
+    write_latents(path, a_file(model="m" * 65_000))
+    assert len(read_latents(path).model) == 65_000
+    with pytest.raises(LatentError, match="too long for a file"):
+        write_latents(path, a_file(model="m" * 65_536))
+    assert len(read_latents(path).model) == 65_000
+
+
 def test_a_file_of_the_same_latents_has_the_same_bytes():
     file = a_file(space="fedcba9876543210")
     data = encode_latents(file)

@@ -904,6 +904,14 @@ def test_tensors_in_give_tensors_out(ae, dn):
     assert dn.estimate_sigma(x[0]).shape == (17, 9)
 
 
+def test_values_of_12_bits_are_doubted_in_arrays_and_tensors(dn):
+    torch = pytest.importorskip("torch")
+    values = noise((9, 7, 3), np.uint16) >> 4
+    for picture in (values, torch.from_numpy(values).permute(2, 0, 1)):
+        with pytest.warns(UserWarning, match="these are 12 bits"):
+            dn(picture)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_whole_numbers_in_tensors_are_what_they_are_in_arrays(ae, dn, dtype):
     torch = pytest.importorskip("torch")

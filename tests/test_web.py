@@ -280,6 +280,10 @@ def test_compare_measures_every_model_against_the_original(shop):
     assert set(result.files) == {"original", "noisy", "adds-sigma", "identity"}
     noisy = shop.compare(put(shop, "rgb.png"), ["adds-sigma"], 25)
     assert noisy.facts["noisy_psnr"] < 25
+    usual = shop.compare(put(shop, "rgb.png"), ["adds-sigma"])  # as where the field is emptied
+    assert {k: usual.facts[k] for k in ("sigma", "noisy_psnr")} == {
+        "sigma": 25, "noisy_psnr": noisy.facts["noisy_psnr"]
+    }  # fmt: skip
     assert "choose at least one model" in message(shop.compare, put(shop, "rgb.png"), ["other"])
 
 
@@ -460,6 +464,8 @@ def test_numbers_that_are_none_are_refused(shop):
             shop.denoise(file, "adds-sigma", **wrong)
     with pytest.raises(ImageError, match="from 0 to 255"):
         shop.compare(file, ["zenith-denoise"], float("nan"))
+    with pytest.raises(ImageError, match="from 0 to 255, got 300"):
+        shop.denoise(file, "adds-sigma", 300.0)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 __all__ = [
+    "PLANAR",
     "DeepColour",
     "deep_colour",
     "in_planes",
@@ -35,6 +36,7 @@ __all__ = [
 
 Tiles = list[Any]
 
+PLANAR = 284  # a TIFF's tag; 2 for planes
 _LAYOUTS = {2: "LA", 3: "RGB", 4: "RGBA"}
 _SWAPPED = {"B": "L", "L": "B"}
 
@@ -104,7 +106,7 @@ def deep_colour(image: Image.Image) -> DeepColour | None:
 def in_planes(image: Image.Image) -> bool:
     """Whether an image is a TIFF of 16 bits whose colours are stored one after the other."""
     tags = getattr(image, "tag_v2", {})
-    return tags.get(284) == 2 and set(tags.get(258, ())) == {16}
+    return tags.get(PLANAR) == 2 and set(tags.get(258, ())) == {16}
 
 
 def _divide_by_alpha(pixels: NDArray[np.uint16]) -> None:

@@ -37,7 +37,7 @@ _DESCRIPTIVE_TAGS = (
 )
 ORIENTATION = 0x0112
 _WIDTH, _HEIGHT = 0xA002, 0xA003  # in pixels, in the EXIF block
-_SIDEWAYS = (5, 6, 7, 8)  # orientations with which these change places
+SIDEWAYS = (5, 6, 7, 8)  # orientations with which these change places
 # What XMP says of things behind a JPEG's picture: a gain map, the video of a motion photo, more XMP. None of
 # these patterns looks at a byte more than a few times, however the text is made.
 _BEYOND = rb"(?:hdrgm:\w+|(?:GCamera|Camera):(?:MotionPhoto|MicroVideo)\w*|xmpNote:HasExtendedXMP)"
@@ -193,7 +193,7 @@ def described(
             if block := dict(tags.get_ifd(tag) if blocks is None else blocks.get(tag, {})):
                 keep_letters(block)
                 block.pop(INTEROPERABILITY, None)
-                if turned and tags.get(ORIENTATION) in _SIDEWAYS and block.keys() >= {_WIDTH, _HEIGHT}:
+                if turned and tags.get(ORIENTATION) in SIDEWAYS and block.keys() >= {_WIDTH, _HEIGHT}:
                     block[_WIDTH], block[_HEIGHT] = block[_HEIGHT], block[_WIDTH]
                 kept[tag] = block
         elif tag in tags and not (tag == _DESCRIPTION and layout_of_pixels(tags[tag])):
@@ -247,7 +247,7 @@ def _reset_orientation(exif: bytes) -> bytes | None:
         if place := tags.get(ORIENTATION):
             (value,) = struct.unpack_from(order + "H", data, place + 8)
             struct.pack_into(order + "HIHH", data, place + 2, 3, 1, 1, 0)
-            if value in _SIDEWAYS and (block := tags.get(EXIF_BLOCK)):
+            if value in SIDEWAYS and (block := tags.get(EXIF_BLOCK)):
                 with suppress(struct.error):  # damaged farther in
                     below = entries(*struct.unpack_from(order + "I", data, block + 8))
                     _exchange(data, below.get(_WIDTH), below.get(_HEIGHT))
@@ -265,13 +265,12 @@ def _exchange(data: bytearray, first: int | None, second: int | None) -> None:
 
 def upright(image: Image.Image, metadata: dict[str, Any]) -> Image.Image:
     # A TIFF is turned (and its tag removed) by Pillow itself while loading.
-    turn = _UPRIGHT.get(_tags(image).get(ORIENTATION, 1))
-    if turn is None:
+    orientation = _tags(image).get(ORIENTATION, 1)
+    if orientation not in _UPRIGHT:
         return image
-    turned = image.transpose(turn)
-    if turned.size != image.size and "dpi" in metadata:
+    if orientation in SIDEWAYS and "dpi" in metadata:
         metadata["dpi"] = metadata["dpi"][::-1]
-    return turned
+    return image.transpose(_UPRIGHT[orientation])
 
 
 def png_colours(file: BinaryIO) -> bytes | None:

@@ -44,12 +44,13 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 
 from .batches import full_scale, to_rgb
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
-from .deep_colour import deep_colour, in_planes
+from .deep_colour import PLANAR, deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
 from .files import reason
 from .image_guard import check_cost, without_comments
 from .image_metadata import (
     ORIENTATION,
+    SIDEWAYS,
     avif_colours,
     check_metadata,
     lost_beside,
@@ -153,11 +154,13 @@ class Picture:
         """Without what says where, when and with what it was taken, on any page; ICC profiles stay."""
 
         def bare(one: Picture) -> Picture:
-            told = ("exif", "xmp", "iptc", "comment", "dpi")
-            return replace(one, metadata={k: v for k, v in one.metadata.items() if k not in told})
+            return replace(one, metadata={k: v for k, v in one.metadata.items() if k not in TOLD})
 
         return self.map(bare)
 
+
+#: Metadata that say where, when and with what a picture was taken.
+TOLD = ("exif", "xmp", "iptc", "comment", "dpi")
 
 #: First bytes -> Pillow plugin module and format name. Formats without a signature, and those
 #: that Pillow hands to other programs (EPS), are left out on purpose.
@@ -381,11 +384,15 @@ class _Pages:
         if _TILE_WIDTH in tags and _TILE_HEIGHT in tags:  # decoded whole, however small the page
             check_size((tags[_TILE_WIDTH], tags[_TILE_HEIGHT]), self.name, self.max_pixels)
         deep = deep_colour(image) if not several or self.format == "TIFF" else None
+        if kind := _in_unread_planes(image, bool(deep)):
+            raise ImageError(
+                f"{self.name}: {kind} in separate planes cannot be read; export it with interleaved channels"
+            )
         if not deep and _is_deeper(image, self.head):
             notes = ("16-bit colour is read as 8 bits a channel", *notes)
         image.tile = deep.passes[0] if deep else image.tile
         _forget_other_palettes(image)
-        sideways = tags.get(ORIENTATION) in (5, 6, 7, 8)
+        sideways = tags.get(ORIENTATION) in SIDEWAYS
         image.load()
         _scale_key(image, self.head)
         metadata = self._metadata(sideways)
@@ -425,6 +432,17 @@ class _Pages:
         _forget_other_palettes(again)
         again.load()
         return upright(again, {})
+
+
+def _in_unread_planes(image: Image.Image, deep: bool) -> str:
+    """What a TIFF of separate planes holds that Pillow would take for something else; "" of all others."""
+    if getattr(image, "tag_v2", {}).get(PLANAR) != 2:
+        return ""
+    if image.mode in ("LA", "La"):  # of which libtiff gives it the grey alone
+        return "grey and alpha"
+    raw = any(tile.codec_name == "raw" for tile in getattr(image, "tile", ()))
+    # Bytes of 16 bits, uncompressed, become pixels of their own.
+    return "CMYK of 16 bits" if image.mode == "CMYK" and in_planes(image) and raw and not deep else ""
 
 
 def _as_tiff_means(picture: Picture, image: Image.Image, name: str) -> Picture:

@@ -234,7 +234,10 @@ def encode_latents(file: LatentFile, dtype: str = "fp16") -> bytes:
     }
     if file.space:
         metadata["space"] = as_text(file.space)
-    return safetensors_bytes(tensors, metadata)
+    data = safetensors_bytes(tensors, metadata)
+    if int.from_bytes(data[:8], "little") > _HEAD - 8:  # no reader would look further
+        raise LatentError("the names of the model, its weights and the latent space are too long for a file")
+    return data
 
 
 def read_latents(path: str | os.PathLike[str]) -> LatentFile:

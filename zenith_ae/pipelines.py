@@ -443,7 +443,8 @@ class Denoiser(_Pipeline):
         if getattr(image, "more", ()):
             return image.map(lambda frame: self(frame, sigma, tile=tile, passes=passes, **shares))
         batch = as_batch(image)
-        if isinstance(image, np.ndarray) and isinstance(sigma, str):  # of a file its notes have told
+        bare = isinstance(image, np.ndarray) or is_tensor(image)
+        if bare and isinstance(sigma, str):  # of a file its notes have told
             from .images import dim_note
 
             if note := dim_note(batch.pixels):
