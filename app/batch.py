@@ -215,20 +215,23 @@ def _root(pattern: str) -> str:
     return folders
 
 
-def _matches(pattern: str) -> Iterator[str]:
-    """The paths of a pattern, of which ``**`` is any folders, also through links, but not in circles."""
+def _matches(pattern: str, unread: list[OSError]) -> Iterator[str]:
+    """The paths of a pattern, of which ``**`` is any folders, also through links, but not in circles.
+
+    Why folders that ``**`` stands for cannot be read is appended to ``unread``.
+    """
     stars = re.search(r"(?<![^/])\*\*(?:/+|$)", pattern)
     if not stars:
         yield from glob.iglob(pattern)
         return
     above, below = pattern[: stars.start()], pattern[stars.end() :]
     for top in glob.iglob(above) if above else [""]:
-        for folder in _folders(top):
-            found = _matches(os.path.join(glob.escape(folder), below or "*"))
+        for folder in _folders(top, unread):
+            found = _matches(os.path.join(glob.escape(folder), below or "*"), unread)
             yield from found if below else (path for path in found if not os.path.isdir(path))
 
 
-def _folders(top: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+def _folders(top: str, unread: list[OSError], above: tuple[str, ...] = ()) -> Iterator[str]:
     """A folder and those below it whose names do not begin with a dot; ``above`` are those on the way."""
     here = os.path.realpath(top)
     if here in above:
@@ -237,10 +240,11 @@ def _folders(top: str, above: tuple[str, ...] = ()) -> Iterator[str]:
     try:
         with os.scandir(top or os.curdir) as entries:
             names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    except OSError:  # as of any pattern, what cannot be looked into does not match
+    except OSError as error:
+        unread.append(error)
         return
     for name in names:
-        yield from _folders(os.path.join(top, name), (*above, here))
+        yield from _folders(os.path.join(top, name), unread, (*above, here))
 
 
 def _expand(
@@ -261,24 +265,28 @@ def _expand(
             why = f"{item}: no files to work on in this folder; they end in {_listing(kind)}"
             yield item, "", EmptyFolderError(why)
     elif _is_pattern(item):
-        matches = sorted({match for match in _matches(item) if not is_device(match)})
+        unread: list[OSError] = []
+        matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
         avoid = _output_folder(output)
         folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
         found = [
             f for m in folders for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
         ]
         wanted = {file: error for file, error in found if error or not is_result(file, kind.tag)}
-        if not wanted:
+        if not wanted and not unread:
             only = "matches only results of this program" if found else "matches no file"
             yield item, "", ImageError(f"{item}: {only}; check the pattern")
         for file, error in wanted.items():
             yield file, os.path.relpath(file, _root(item) or "."), error
+        yield from ((file, "", error) for file, error in _unread(unread) if file not in wanted)
     else:
         yield item, os.path.basename(item), _missing(item)
 
 
 def _missing(path: str) -> ImageError | None:
     """Why there is nothing to read under a path, if so."""
+    if not path:
+        return ImageError("an input is empty (a variable that is not set?); give a file or a folder")
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no file can have this name
@@ -317,7 +325,11 @@ def _walk(
                     results.append(file)
             elif wanted and not is_device(path := os.path.join(root, file)):
                 yield path, None  # a pipe there would be waited for
-    for error in unread:
+    yield from _unread(unread)
+
+
+def _unread(errors: list[OSError]) -> Iterator[tuple[str, ZenithError]]:
+    for error in errors:
         yield error.filename, ImageError(f"{error.filename}: this folder cannot be read: {reason(error)}")
 
 

@@ -236,7 +236,7 @@ class Session:
         """Do the jobs. A model that was asked for is loaded first, also where all is done: is there one?"""
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, self.options["overwrite"])
-        if self.options["model"]:
+        if self.options["model"] is not None:
             self.load(self.options["model"])
         work = Work(read, compute, write, verb)
         return 1 if run_jobs(self.jobs, work, self.reporter, self.options["overwrite"]) else 0

@@ -477,6 +477,14 @@ def test_a_file_name_that_is_no_text_becomes_a_models_name_that_is(tmp_path: Pat
     assert read_latents(tmp_path / "a.latent.safetensors").model == model.name
 
 
+def test_the_tensor_that_is_too_many_is_named(tmp_path: Path) -> None:
+    vanilla(tmp_path, "pair")
+    path = tmp_path / "some_encoder.safetensors"
+    save_file(load_file(path) | {"extra": np.zeros(3, np.float32)}, path)
+    with pytest.raises(WeightsError, match=r"unknown architecture \(tensor 'extra'"):
+        load_weights(path)
+
+
 def test_a_name_with_thousands_of_digits_is_no_layer(tmp_path: Path) -> None:
     for name in ("9" * 5000 + ".weight", "encoder." + "9" * 5000 + ".weight"):
         save_file({name: np.zeros(1, np.float32)}, tmp_path / "w.safetensors")

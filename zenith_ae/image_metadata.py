@@ -37,7 +37,16 @@ _DESCRIPTIVE_TAGS = (
 )
 ORIENTATION = 0x0112
 _WIDTH, _HEIGHT = 0xA002, 0xA003  # in pixels, in the EXIF block
+_COLUMNS, _ROWS = 0x0100, 0x0101  # the same, beside the orientation
 SIDEWAYS = (5, 6, 7, 8)  # orientations with which these change places
+_LIES = re.compile(rb"(tiff:Orientation(?:=[\"']|>))([2-8])")  # in XMP
+_SIZES_OF_XMP = {
+    b"tiff:ImageWidth": b"tiff:ImageLength",
+    b"tiff:ImageLength": b"tiff:ImageWidth",
+    b"exif:PixelXDimension": b"exif:PixelYDimension",
+    b"exif:PixelYDimension": b"exif:PixelXDimension",
+}
+_SIZE_OF_XMP = re.compile(rb"\b(?:" + b"|".join(_SIZES_OF_XMP) + rb")\b")
 # What XMP says of things behind a JPEG's picture: a gain map, the video of a motion photo, more XMP. None of
 # these patterns looks at a byte more than a few times, however the text is made.
 _BEYOND = rb"(?:hdrgm:\w+|(?:GCamera|Camera):(?:MotionPhoto|MicroVideo)\w*|xmpNote:HasExtendedXMP)"
@@ -71,9 +80,7 @@ def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
         # Each format strips or adds this prefix when it writes, except JPEG, which needs it.
         metadata["exif"] = exif if exif.startswith(b"Exif\0\0") else b"Exif\0\0" + exif
     if isinstance(image.info.get("xmp"), bytes):
-        xmp = image.info["xmp"]
-        if turned:
-            xmp = re.sub(rb"(tiff:Orientation(?:=[\"']|>))[2-8]", rb"\g<1>1", xmp)
+        xmp = _upright_xmp(image.info["xmp"]) if turned else image.info["xmp"]
         metadata["xmp"] = _SAYS_BEYOND.sub(b"", xmp) if lost_beside(xmp) else xmp
     resources = image.info.get("photoshop")  # of a JPEG
     if isinstance(resources, dict) and isinstance(iptc := resources.get(IPTC), bytes) and iptc:
@@ -92,6 +99,14 @@ def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
         if min(dpi) > 0 and max(dpi) < 1e6:
             metadata["dpi"] = dpi
     return metadata
+
+
+def _upright_xmp(xmp: bytes) -> bytes:
+    """``xmp`` of a picture that lies on its side no more; width and height change names."""
+    lies = _LIES.search(xmp)
+    if lies and int(lies[2]) in SIDEWAYS:
+        xmp = _SIZE_OF_XMP.sub(lambda name: _SIZES_OF_XMP[name[0]], xmp)
+    return _LIES.sub(rb"\g<1>1", xmp)
 
 
 def check_metadata(metadata: Any) -> None:
@@ -247,6 +262,8 @@ def _reset_orientation(exif: bytes) -> bytes | None:
         if place := tags.get(ORIENTATION):
             (value,) = struct.unpack_from(order + "H", data, place + 8)
             struct.pack_into(order + "HIHH", data, place + 2, 3, 1, 1, 0)
+            if value in SIDEWAYS:
+                _exchange(data, tags.get(_COLUMNS), tags.get(_ROWS))
             if value in SIDEWAYS and (block := tags.get(EXIF_BLOCK)):
                 with suppress(struct.error):  # damaged farther in
                     below = entries(*struct.unpack_from(order + "I", data, block + 8))

@@ -687,9 +687,8 @@ def from_pil(
     elif mode == "I":
         wide = np.asarray(image)
         if wide.min() < 0 or wide.max() > 65535:
-            raise ImageError(
-                f"{name}: integers beyond 16 bits ({wide.min()} to {wide.max()}); scale them to 0..65535"
-            )
+            what = "values below 0 (signed integers)" if wide.min() < 0 else "integers beyond 16 bits"
+            raise ImageError(f"{name}: has {what}, {wide.min()} to {wide.max()}; scale them to 0..65535")
         pixels, layout = wide.astype(np.uint16), "L"
     elif mode == "F":
         pixels, layout = check_floats(np.asarray(image), name), "L"

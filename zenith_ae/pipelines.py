@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,8 +53,13 @@ from .weights import Weights, load_weights
 
 if TYPE_CHECKING:
     import torch
+    from PIL import Image
 
     from .images import Picture
+
+    #: What comes back as a Pillow image, and what as the same kind that it was.
+    ForPillow = str | os.PathLike[str] | Image.Image
+    Kind = TypeVar("Kind", bound=NDArray[Any] | torch.Tensor | Picture)
 
 __all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]
 
@@ -212,6 +217,12 @@ class Autoencoder(_Pipeline):
         """
         return continued(x, self.config.whole_tiles[part], "symmetric")
 
+    @overload
+    def encode(self, image: torch.Tensor, tile: Tile = "auto") -> torch.Tensor: ...
+    @overload
+    def encode(
+        self, image: NDArray[Any] | ForPillow | Picture, tile: Tile = "auto"
+    ) -> NDArray[np.float32]: ...
     def encode(self, image: Any, tile: Tile = "auto") -> Any:
         """Latents of a picture or a batch.
 
@@ -246,6 +257,16 @@ class Autoencoder(_Pipeline):
         z = self.engine.run("encoder", rgb, tile=tile)[:, :height, :width]
         return np.ascontiguousarray(z.transpose(0, 3, 1, 2))
 
+    @overload
+    def decode(
+        self, latents: torch.Tensor, output: Output = "uint8", size: tuple[int, int] | None = None,
+        tile: Tile = "auto",
+    ) -> torch.Tensor: ...  # fmt: skip
+    @overload
+    def decode(
+        self, latents: ArrayLike | LatentFile, output: Output = "uint8", size: tuple[int, int] | None = None,
+        tile: Tile = "auto",
+    ) -> NDArray[Any]: ...  # fmt: skip
     def decode(
         self,
         latents: Any,
@@ -358,6 +379,10 @@ class Autoencoder(_Pipeline):
         notes = () if file.weights == self.hash else (foreign,)
         return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout, notes=notes)
 
+    @overload
+    def roundtrip(self, image: ForPillow, tile: Tile = "auto") -> Image.Image: ...
+    @overload
+    def roundtrip(self, image: Kind, tile: Tile = "auto") -> Kind: ...
     def roundtrip(self, image: Any, tile: Tile = "auto") -> Any:
         """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept.
 
@@ -391,6 +416,16 @@ class Denoiser(_Pipeline):
 
     kind = "denoiser"
 
+    @overload
+    def __call__(
+        self, image: ForPillow, sigma: str | ArrayLike = "auto", strength: float = 1.0, tile: Tile = "auto",
+        *, luma: float = 1.0, chroma: float = 1.0, grain: float = 0.0, passes: int = 1,
+    ) -> Image.Image: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, image: Kind, sigma: str | ArrayLike = "auto", strength: float = 1.0, tile: Tile = "auto",
+        *, luma: float = 1.0, chroma: float = 1.0, grain: float = 0.0, passes: int = 1,
+    ) -> Kind: ...  # fmt: skip
     def __call__(
         self,
         image: Any,

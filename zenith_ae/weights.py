@@ -367,6 +367,9 @@ def place_of(key: str) -> tuple[str, str] | None:
 def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
     """Recognise a model of the TAESD family by its keys and shapes."""
     parts: dict[str, Tensors] = {}
+    for key in tensors:
+        if not _is_of_family(key):
+            _unknown(key)
     if _is_single(tensors):
         parts["encoder" if "0.weight" in tensors else "decoder"] = dict(tensors)
     else:

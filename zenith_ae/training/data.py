@@ -267,7 +267,7 @@ def _try_decode(entry: tuple[str, Read]) -> np.ndarray | str:
     try:
         return decode_rgb(entry[1]())
     except (ImageError, MissingDependencyError, OSError) as error:
-        return str(error)
+        return str(error).removeprefix("<bytes>: ")
 
 
 def random_crops(
