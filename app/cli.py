@@ -40,6 +40,7 @@ from .session import (
     picture_writer,
     read,
     read_every,
+    tagged,
     write_stdout,
     writing,
 )
@@ -273,7 +274,7 @@ def decode(**options: Any) -> int:
 
     def rename(name: str) -> str:
         stem = name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name.removesuffix(".safetensors")
-        return stem + (f".{tag}" if tag else "") + suffix
+        return tagged(stem, tag, suffix)
 
     suffix, tag = picture_suffix(options) or ".png", chosen_tag("decoded", options)
     session = Session(Kind(frozenset({SUFFIX}), rename, WRITABLE_SUFFIXES), options)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_PATH", "Compute", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write", "chosen_tag",
     "common", "denoised", "encoding_notes", "facts", "output_name", "picture_kind", "picture_suffix",
-    "picture_writer", "read", "read_every", "write_stdout", "writing",
+    "picture_writer", "read", "read_every", "tagged", "write_stdout", "writing",
 ]  # fmt: skip
 
 #: `watch` rests at least this many times as long as a look at its folder took the CPU.
@@ -416,7 +416,11 @@ def output_name(name: str, tag: str, suffix: str | None = None) -> str:
 
     path = Path(name)
     suffix = suffix or (path.suffix if write_format(path.suffix) else ".png")
-    return str(path.with_name(path.stem + (f".{tag}" if tag else "") + suffix))
+    return str(path.with_name(tagged(path.stem, tag, suffix)))
+
+
+def tagged(stem: str, tag: str, suffix: str) -> str:
+    return f"{stem}.{tag}{suffix}" if tag else stem + suffix
 
 
 def denoised(
