@@ -5,10 +5,13 @@ The program comes from `zenith_ae.engine.compiler`, which is trusted to be consi
 caller of the engine passes in was checked by the engine.
 """
 
+import threading
+
 import numpy as np
 
 from zenith_ae._kernels import _ops
 
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport ptrdiff_t
 
@@ -32,6 +35,29 @@ cdef dict _kinds = {
 }
 cdef dict _formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
 cdef ptrdiff_t LINE = 64  # bytes
+
+
+cdef class Listener:
+    """Who is told how far a run is, and what that raised."""
+
+    cdef object progress
+    cdef object error
+
+    def __init__(self, progress):
+        self.progress = progress
+
+
+cdef int look(void *context, double done) noexcept with gil:
+    """Of a ``zn_watch``: whatever is raised, by a Ctrl-C too, ends the run."""
+    cdef Listener listener = <Listener>context
+    try:
+        PyErr_CheckSignals()
+        if listener.progress is not None:
+            listener.progress(done)
+    except BaseException as error:
+        listener.error = error
+        return 1
+    return 0
 
 
 cdef ptrdiff_t padded(ptrdiff_t n):
@@ -206,8 +232,10 @@ cdef class Plan:
         return m
 
     def run(self, arena, source, plane, int y, int x, target, int skip_rows, int skip_columns,
-            times=None):
+            times=None, progress=None, double seconds=0.1):
         """Run on one picture with the GIL released; returns the number of threads used.
+
+        What ``progress`` raises, and what a signal does in the main thread, ends it.
 
         Parameters
         ----------
@@ -218,10 +246,15 @@ cdef class Plan:
         skip_rows, skip_columns : of the plan's output, before those that go to the target.
         times : None, or float64 of length steps + 1: each step's seconds are added to its value, the
             last value is scratch.
+        progress : None, or called in this thread every so many ``seconds`` with the share that is done, in
+            [0, 1].
         """
         cdef zn_picture into, out
         cdef int threads = self.threads, used
         cdef double *times_ptr = NULL
+        cdef Listener listener = Listener(progress)
+        cdef zn_watch watch = [look, <void *>listener, seconds]
+        cdef const zn_watch *watched = NULL
         cdef void *arena_ptr = <void *><size_t>arena.ctypes.data
         if arena.nbytes < self.arena_bytes or arena.ctypes.data % 64:
             raise ValueError("the arena is too small or not aligned")
@@ -242,6 +275,10 @@ cdef class Plan:
             if times.size < self.plan.count + 1 or times.dtype != np.float64:
                 raise ValueError("times is too short")
             times_ptr = <double *><size_t>times.ctypes.data
+        if progress is not None or threading.current_thread() is threading.main_thread():
+            watched = &watch
         with nogil:
-            used = zn_plan_run(&self.plan, arena_ptr, &into, &out, threads, times_ptr)
+            used = zn_plan_run(&self.plan, arena_ptr, &into, &out, threads, times_ptr, watched)
+        if listener.error is not None:
+            raise listener.error
         return used

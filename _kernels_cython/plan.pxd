@@ -92,5 +92,10 @@ cdef extern from "plan.h" nogil:
         const zn_step *steps
         ptrdiff_t scratch, scratch_bytes
 
+    ctypedef struct zn_watch:
+        int (*look)(void *context, double done) noexcept
+        void *context
+        double seconds
+
     int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *into, const zn_picture *out,
-                    int threads, double *times)
+                    int threads, double *times, const zn_watch *watch)

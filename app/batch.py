@@ -368,10 +368,19 @@ class Reporter:
 
     def __init__(self, as_json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
         self.as_json, self.quiet, self.verbose = as_json, quiet, verbose
-        self._shown = False
+        self._shown, self._text = False, ""
 
     def progress(self, text: str) -> None:
         """One line that is overwritten, on a terminal only."""
+        self._text = text
+        self._overwrite(text)
+
+    def advance(self, share: float) -> None:
+        """How much is done of what `progress` said last, from 0 to 1."""
+        if share > 0:
+            self._overwrite(f"{share:4.0%}  {self._text}")  # in front, since the end may have no room
+
+    def _overwrite(self, text: str) -> None:
         if not self.quiet and sys.stderr.isatty():
             self._write(sys.stderr, f"\r\x1b[K{_in_one_row(visible(text))}", end="")
             self._shown = bool(text)

@@ -204,7 +204,9 @@ def denoising(session: Session) -> tuple[Read, Compute, Write]:
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         model = session.load(options["model"])
-        result, level = denoised(model, picture, options["sigma"], settings, options["tile"])
+        result, level = denoised(
+            model, picture, options["sigma"], settings, options["tile"], session.reporter.advance
+        )
         level, count = round(level, 2), len(picture.frames)
         sentence = f"(sigma {level:g}{f', {count} pictures' if count > 1 else ''})"
         done = {**facts(picture, model), "sigma": level, "pictures": count}

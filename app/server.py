@@ -58,6 +58,13 @@ _JOB = "zenith-job"  # how names of threads begin
 _STATUS = {MissingDependencyError: 501, IsaError: 500}
 
 
+Job = Callable[[bytes, Callable[[float], None]], Response]
+
+
+class _GivenUpError(Exception):
+    """Nobody waits for the answer of a job any more."""
+
+
 class _Worker:
     """Runs work in threads, within the limits, and counts."""
 
@@ -97,9 +104,10 @@ class _Worker:
             raise ConfigError(f"{name} is no {kind}")
         return self.models[name]
 
-    async def run(self, operation: str, request: Request, work: Callable[[bytes], Response]) -> Response:
-        """What ``work`` makes of the body."""
+    async def run(self, operation: str, request: Request, work: Job) -> Response:
+        """What ``work`` makes of the body. The second thing that it gets ends it where nobody waits."""
         start, changed = time.monotonic(), False
+        given_up = threading.Event()
         job: Future[Response] | None = None
         try:
             known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
@@ -133,7 +141,11 @@ class _Worker:
                     held.clear()  # a cancelled job stays in the executor's queue until its turn
                     self._leave(loop)
 
-                job = self.executor.submit(lambda: work(held.pop()))
+                def look(_: float) -> None:
+                    if given_up.is_set():
+                        raise _GivenUpError
+
+                job = self.executor.submit(lambda: work(held.pop(), look))
                 job.add_done_callback(ended)
             finally:
                 if job is None:
@@ -159,7 +171,8 @@ class _Worker:
             raise HTTPException(507, "not enough memory for this picture") from None
         finally:
             if job is not None:
-                job.cancel()  # where it still waits; a running one goes on to its end
+                job.cancel()  # where it still waits
+            given_up.set()
 
     async def body(self, request: Request) -> bytes:
         """The whole body, given up on as soon as it is too long."""
@@ -310,7 +323,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A picture in, a clean picture of the same size, mode and bit depth out, every frame or page."""
 
-        def work(data: bytes) -> Response:
+        def work(data: bytes, look: Callable[[float], None]) -> Response:
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data, every=True)
             pixels = noisy.counted_area
@@ -319,7 +332,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             if pixels * int(passes) > limits.pixels:
                 raise ConfigError(f"body: {passes} passes over {pixels} pixels exceed the limit of "
                                   f"{limits.pixels}; ask for fewer")  # fmt: skip
-            result, mean = denoised(denoiser, noisy, sigma, settings)
+            result, mean = denoised(denoiser, noisy, sigma, settings, progress=look)
             worker.pixels.labels("denoise").inc(noisy.area * int(passes))
             return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
 
@@ -334,7 +347,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A picture in, a latent file out: safetensors with the tensor `latents` (1, C, H/8, W/8)."""
 
-        def work(data: bytes) -> Response:
+        def work(data: bytes, _: Callable[[float], None]) -> Response:
             from zenith_ae.latents import encode_latents
 
             autoencoder: Autoencoder = worker.model(model, "autoencoder")
@@ -355,7 +368,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A latent file in, a picture of the original size out (PNG unless another is asked for)."""
 
-        def work(data: bytes) -> Response:
+        def work(data: bytes, _: Callable[[float], None]) -> Response:
             from zenith_ae.images import check_size
             from zenith_ae.latents import parse_latents, shipped_reader, unread
 

@@ -33,6 +33,7 @@ from .batch import (
 )
 
 if TYPE_CHECKING:
+    from zenith_ae.engine import Progress
     from zenith_ae.engine import Tile as Tiles
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Denoiser
@@ -424,21 +425,31 @@ def tagged(stem: str, tag: str, suffix: str) -> str:
 
 
 def denoised(
-    model: Denoiser, picture: Picture, sigma: str | float, settings: dict[str, Any], tile: Tiles = "auto"
+    model: Denoiser,
+    picture: Picture,
+    sigma: str | float,
+    settings: dict[str, Any],
+    tile: Tiles = "auto",
+    progress: Progress | None = None,
 ) -> tuple[Picture, float]:
     """The picture with every frame or page denoised, and the mean of the levels used.
 
-    ``sigma`` is "auto" or a number; ``settings`` are strength, luma, chroma, grain and passes.
+    ``sigma`` is "auto" or a number; ``settings`` are strength, luma, chroma, grain and passes; ``progress``
+    is as of `zenith_ae.Denoiser`.
     """
+    from zenith_ae.engine import within
+
     levels: list[float] = []
+    auto, each = isinstance(sigma, str), 1 / len(picture.frames)
 
     def clean(one: Picture) -> Picture:
-        pixels = one.pixels[None]
-        level = model.sigma_maps(pixels, one.layout, tile) if isinstance(sigma, str) else sigma
+        pixels, report = one.pixels[None], within(progress, len(levels) * each, each)
+        level: Any = model.sigma_maps(pixels, one.layout, tile, report) if auto else sigma
         levels.append(float(level if isinstance(level, (int, float)) else level.mean()))
-        return one.with_pixels(
-            model.clean(pixels, one.layout, level, tile=tile, estimated=isinstance(sigma, str), **settings)[0]
+        result = model.clean(
+            pixels, one.layout, level, tile=tile, estimated=auto, progress=report, **settings
         )
+        return one.with_pixels(result[0])
 
     result = picture.map(clean)
     return result, sum(levels) / len(levels)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zenith_ae.batches import to_rgb
+from zenith_ae.engine import Progress
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.image_writing import describes, encode_picture
 from zenith_ae.images import (
@@ -67,6 +68,8 @@ LOSSLESS_PIXELS = 2**21
 #: The largest picture that models are compared on; of larger ones the middle is taken.
 COMPARE_PIXELS = 2**21
 THUMBNAIL = 320
+#: The PSNR of equal pictures, which is infinite but to be JSON.
+EQUAL = 999.0
 #: Pictures of a batch that the gallery shows.
 GALLERY = 60
 LATEST = 20  # failures and notes that are shown while a batch runs
@@ -102,6 +105,7 @@ class BatchState:
     good: int = 0
     current: str = ""
     seconds: float = 0.0
+    seconds_left: float | None = None  # by the sizes of the files
     megapixels: float = 0.0
     failed: list[tuple[str, str]] = field(default_factory=list)
     left_out: int = 0
@@ -222,15 +226,22 @@ class Workshop:
         shown, facts["shown"] = write_preview(picture, self.new_folder() / "before")
         return Result(facts, {"before": shown})
 
-    def denoise(self, file: str | None, model: str, sigma: float | None = None, **settings: Any) -> Result:
+    def denoise(
+        self,
+        file: str | None,
+        model: str,
+        sigma: float | None = None,
+        progress: Progress | None = None,
+        **settings: Any,
+    ) -> Result:
         """Denoise one picture; ``sigma`` None estimates the noise everywhere.
 
-        ``settings`` are strength, luma, chroma, grain and passes of `zenith_ae.Denoiser`.
+        ``settings`` are strength, luma, chroma, grain and passes of `zenith_ae.Denoiser`, as ``progress`` is.
         """
         picture, name = self._read(file, every=True)
         denoiser = self.model(model, "denoiser")
         folder, facts = self.new_folder(), self._facts(picture, name)
-        clean, level, seconds = _clean(denoiser, picture, sigma, settings)
+        clean, level, seconds = _clean(denoiser, picture, sigma, settings, progress)
         files, notes = {}, list(picture.every_note)
         files["picture"] = self._write(clean, folder, output_name(name, result_of(model)), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
@@ -267,7 +278,8 @@ class Workshop:
         files["channels"] = write_channels(z[0], folder / "channels.png")
         facts |= {
             "model": model,
-            "psnr": round(min(psnr(before, after), 99.0), 2),
+            "dtype": dtype,
+            "psnr": round(min(psnr(before, after), EQUAL), 2),
             "ssim": round(ssim(before, after), 4),
             "encode_seconds": round(encoding, 3),
             "decode_seconds": round(decoding, 3),
@@ -286,7 +298,8 @@ class Workshop:
         data = encode_latents(latents, dtype)
         path = self.new_folder() / (Path(name).stem + SUFFIX)
         path.write_bytes(data)
-        facts = self._facts(picture, name) | {"model": model, "notes": list(encoding_notes(picture))}
+        facts = self._facts(picture, name) | {"model": model, "dtype": dtype}
+        facts["notes"] = list(encoding_notes(picture))
         facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
         return Result(facts | {"output": path.name}, {"latents": str(path)})
 
@@ -366,7 +379,7 @@ class Workshop:
             rows.append({
                 "model": model,
                 "does": does[task[model]],
-                "psnr": round(min(psnr(rgb, after), 99.0), 2),
+                "psnr": round(min(psnr(rgb, after), EQUAL), 2),
                 "ssim": round(ssim(rgb, after), 4),
                 "seconds": round(seconds, 3),
                 "megapixels_per_second": _megapixels(height * width, seconds),
@@ -375,7 +388,7 @@ class Workshop:
         facts["sigma"] = sigma
         facts["cut"] = (picture.height, picture.width) != (height, width)
         for key, pixels in harmed.items():
-            facts[f"{key}_psnr"] = round(min(psnr(rgb, pixels), 99.0), 2)
+            facts[f"{key}_psnr"] = round(min(psnr(rgb, pixels), EQUAL), 2)
         files = {}
         for key, pixels in shown.items():
             files[key], _ = write_preview(Picture(pixels, "RGB", "RGB"), folder / key)
@@ -422,9 +435,9 @@ class Workshop:
         with contextlib.ExitStack() as ending:
             ending.callback(shutil.rmtree, uploads, ignore_errors=True)
             kept = [self._hold(file, uploads) for file in files]
-            wanted = [source.wanted for file in kept for source in self._sources(*file)]
-            state = BatchState(total=sum(wanted))
-            state.left_out = len(wanted) - state.total
+            found = [(source.wanted, source.size) for file in kept for source in self._sources(*file)]
+            sizes = [size for wanted, size in found if wanted]
+            state = BatchState(total=len(sizes), left_out=len(found) - len(sizes))
             names: set[str] = set()
             start = time.perf_counter()
             path = folder / f"{result_of(model)}.zip"
@@ -432,6 +445,8 @@ class Workshop:
             ending.callback(archive.close)
             for source in (s for file in kept for s in self._sources(*file) if s.wanted):
                 state.current, state.seconds = source.name, time.perf_counter() - start
+                if done := sum(sizes[: state.done]):
+                    state.seconds_left = state.seconds / done * (sum(sizes) - done)
                 yield state
                 if cancelled():
                     state.cancelled = True
@@ -465,6 +480,7 @@ class Workshop:
             except OSError as error:
                 state.failed.append((path.name, self.describe(error, path.name)))
         state.current, state.seconds, state.finished = "", time.perf_counter() - start, True
+        state.seconds_left = None
         yield state
 
     def _hold(self, file: str, folder: Path) -> tuple[Path, str]:
@@ -480,7 +496,7 @@ class Workshop:
     def _sources(self, path: Path, name: str) -> Iterator[_Source]:
         """The pictures of a file. Those of a ZIP are there until the next is asked for."""
         if _is_picture(name) or not _is_zip(path):
-            yield _Source(name, partial(read_picture, path, name, every=True))
+            yield _Source(name, partial(read_picture, path, name, every=True), path.stat().st_size)
             return
         try:
             yield from _zipped(path, name, self.max_bytes)
@@ -538,6 +554,7 @@ class _Source:
 
     name: str
     read: Callable[[], Picture]
+    size: int = 0  # of the file, in bytes
     wanted: bool = True
 
 
@@ -599,7 +616,7 @@ def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:
             # One that cannot be read, such as HEIC, is to fail by its name and not to vanish.
             wanted = not hidden and (_is_picture(inside) or Path(inside).suffix.lower() in FOREIGN_SUFFIXES)
             found = found or wanted
-            yield _Source(inside, read, wanted)
+            yield _Source(inside, read, entry.file_size, wanted)
         if not found:
             raise ImageError(f"{name}: no pictures in this ZIP; ZIPs in a ZIP are not opened")
 
@@ -657,7 +674,11 @@ def _unused(name: str, names: set[str]) -> str:
 
 
 def _clean(
-    model: Any, picture: Picture, sigma: float | None, settings: dict[str, Any]
+    model: Any,
+    picture: Picture,
+    sigma: float | None,
+    settings: dict[str, Any],
+    progress: Progress | None = None,
 ) -> tuple[Picture, float, float]:
     """(clean picture with all its frames or pages, mean noise level, seconds of the model)."""
     if not all(math.isfinite(n) for n in (sigma or 0, *settings.values()) if isinstance(n, (int, float))):
@@ -665,7 +686,7 @@ def _clean(
     if not 0 <= (sigma or 0) <= 255:
         raise ImageError(f"the noise level must be from 0 to 255, got {sigma:g}")
     start = time.perf_counter()
-    result, level = denoised(model, picture, "auto" if sigma is None else sigma, settings)
+    result, level = denoised(model, picture, "auto" if sigma is None else sigma, settings, progress=progress)
     return result, round(level, 2), time.perf_counter() - start
 
 

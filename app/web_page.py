@@ -19,11 +19,12 @@ from typing import Any
 import gradio as gr
 
 from zenith_ae import __version__
+from zenith_ae.engine import Progress
 from zenith_ae.images import READABLE_SUFFIXES
 from zenith_ae.latents import DTYPES
 from zenith_ae.pipelines import PASSES
 
-from .web_jobs import BatchState, Result, Workshop, shipped_models, short
+from .web_jobs import EQUAL, BatchState, Result, Workshop, shipped_models, short
 
 __all__ = ["CSS", "build", "theme"]
 
@@ -31,12 +32,16 @@ PICTURES = ["image", *sorted(READABLE_SUFFIXES)]
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 #: Pressed again while it computes, a button counts: else the result would not be of the settings shown.
 LATEST: dict[str, Any] = {"trigger_mode": "always_last"}
+#: What no job may hold up: another file, a press of a button.
+AT_ONCE: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
 Updates = dict[Any, Any]
 VIEW: dict[str, Any] = {"buttons": ["fullscreen"], "interactive": False}
 GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "elem_classes": "pictures"}
 #: Pillow's modes for people; those that are not here say it themselves.
 WORDS = {"L": "grey", "I;16": "grey", "I": "grey", "F": "grey", "LA": "grey and alpha", "P": "palette",
          "RGBA": "RGB and alpha", "1": "black and white"}  # fmt: skip
+#: Number formats of latents -> bits of a number.
+BITS = {"uint8": 8, "fp16": 16, "fp32": 32}
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 
 CSS = """
@@ -66,15 +71,18 @@ input:is([type=range], [type=radio], [type=checkbox]):focus-visible {
 .bar::-webkit-progress-bar { background: var(--border-color-primary); }
 .bar::-webkit-progress-value { background: var(--color-accent); }
 .bar::-moz-progress-bar { background: var(--color-accent); }
-#denoise-facts.stale::before { content: "The settings have changed: this is the result of those before.";
-    display: block; border-left: 3px solid var(--color-accent); padding: 4px 12px; margin-bottom: 8px; }
-#denoise-facts.stale .facts { opacity: .55; }
+.stale::before { content: "The settings have changed: this is the result of those before."; }
+.stale::before, .mark { display: block; border-left: 3px solid var(--color-accent); padding: 4px 12px;
+    margin-bottom: 8px; }
+.stale .facts, .stale table { opacity: .55; }
 .failed { border-left: 3px solid #d97706; padding: 4px 12px; margin: 8px 0; overflow-wrap: anywhere; }
 .failed.alone { padding: 16px; margin: 0; background: var(--block-background-fill); border-radius: 6px; }
 .failed ul { margin: 4px 0 0; padding-left: 18px; }
 .scroll { overflow-x: auto; }
 table.models { border: none !important; width: 100%; border-collapse: collapse; margin: 0;
     font-variant-numeric: tabular-nums; }
+table.speeds td:last-child { width: 100%; }
+table.speeds td:last-child div { height: 10px; border-radius: 5px; background: var(--color-accent); }
 table.models tr, table.models th, table.models td { border: none !important; background: none !important; }
 table.models th, table.models td { padding: 7px 10px !important; text-align: right !important;
     white-space: nowrap; border-bottom: 1px solid var(--border-color-primary) !important; }
@@ -90,8 +98,12 @@ table.models td:nth-child(2) { text-align: left !important; }
     grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)) !important; }
 .pictures .thumbnail-lg { aspect-ratio: auto !important; height: auto !important; }
 .pictures .thumbnail-lg img { height: auto !important; max-height: 80vh; object-fit: contain; }
-/* Gradio's guess from earlier jobs, which says nothing about this picture. */
-.eta-bar, .meta-text, .meta-text-center { display: none !important; }
+/* Gradio's guess from earlier jobs says nothing about this picture; the place in the queue does. */
+.eta-bar { display: none !important; }
+#denoise-slider .wrap.full { background: color-mix(in srgb, var(--block-background-fill) 60%, transparent); }
+.progress-level { padding: 12px; border-radius: 8px; background: var(--body-background-fill); }
+.meta-text, .meta-text-center { font-size: 0 !important; }
+.meta-text::before, .meta-text-center::before { content: attr(data-place); font-size: .9rem; }
 footer .divider { display: none !important; }
 @media (max-width: 640px) {
     .gradio-container .main.fillable { padding: 12px !important; }
@@ -99,7 +111,7 @@ footer .divider { display: none !important; }
     .facts { grid-template-columns: repeat(2, 1fr); }
     .wait { padding: 28px 16px; }
     table.models th, table.models td { padding: 6px 6px !important; font-size: .85rem; }
-    table.models th:nth-child(2), table.models td:nth-child(2) { display: none; }
+    table.models:not(.speeds) :is(th, td):nth-child(2) { display: none; }
 }
 """
 
@@ -121,21 +133,117 @@ _NAMES = """() => {
 }"""
 
 # A result says so where it is not that of the settings beside it, also where these changed before it came.
+# A job that is stopped has none.
 _STALE = """() => {
-    let changed = false;
+    const changed = new Set();
     const show = () => {
-        const facts = document.querySelector('#denoise-facts');
-        facts?.classList.toggle('stale', changed && facts.querySelector('.result') !== null);
+        for (const tab of document.querySelectorAll('[role=tabpanel]')) {
+            const place = tab.querySelector('.outcome');
+            place?.classList.toggle('stale', changed.has(tab) && place.querySelector('.result') !== null);
+        }
     };
-    const listen = (event, place, value) => document.addEventListener(event, ({target}) => {
+    const listen = (event, place, change) => document.addEventListener(event, ({target}) => {
         if (!target.closest(place)) return;
-        changed = value;
+        changed[change](target.closest('[role=tabpanel]'));
         show();
     });
-    listen('input', '#denoise-settings', true);
-    listen('click', '#denoise-go', false);
+    listen('input', '.settings', 'add');
+    listen('click', '.go', 'delete');
+    listen('click', '.halt', 'add');
     new MutationObserver(show).observe(document.body, {childList: true, subtree: true});
 }"""
+
+# A list of options is no field of the browser, which would tell that it changed.
+_CHOSEN = """() => {
+    document.querySelector('#latents-settings').dispatchEvent(new Event('input', {bubbles: true}));
+}"""
+
+# The place in the queue, in words, to where CSS shows it.
+_PLACES = """() => {
+    const name = () => {
+        for (const line of document.querySelectorAll('.meta-text, .meta-text-center')) {
+            const [, place] = line.textContent.match(/queue: (\\d+)\\//) ?? [];
+            const words = place ? `Place ${place} in the queue` : '';
+            if (line.dataset.place !== words) line.dataset.place = words;
+        }
+    };
+    new MutationObserver(name).observe(document.body, {childList: true, subtree: true, characterData: true});
+}"""
+
+
+class _StoppedError(Exception):
+    """Nobody wants the result of this job any more."""
+
+
+class _View:
+    """What a tab of one window holds and shows, and its job. Jobs wait in a queue: what comes late asks here.
+
+    Attributes
+    ----------
+    shown : the file of which a result is there.
+    again : whether a job was asked for since the last one began.
+    busy : whether one is asked for or at work.
+    moved : whether there are other files than those of that job; only in tabs of many.
+    """
+
+    def __init__(self) -> None:
+        self.shown: str | None = None
+        self.again = self.busy = self.moved = False
+        self._file: str | None = None
+        self._gone: set[str | None] = set()
+        self._job: tuple[str | None, threading.Event] | None = None
+        self._stopped = False
+
+    def turn(self, file: str | None) -> None:
+        """Another file is there, or none: a job of the one before has no use."""
+        self._gone = (self._gone | {self._file}) - {file}
+        self._file = file
+        if self.shown != file:  # else its job was faster than this
+            self.shown = None
+        if self._job and self._job[0] != file:
+            self._job[1].set()
+
+    def has_gone(self, file: str | None) -> bool:
+        return file in self._gone
+
+    def press(self) -> None:
+        """A job is asked for. One that is at work has other settings."""
+        self.again, self.busy, self.moved, self._stopped = True, True, False, False
+        if self._job:
+            self._job[1].set()
+
+    def stop(self) -> bool:
+        """No job is wanted, whether it waits or is at work; returns whether one is at work."""
+        self._stopped, self.busy = True, self._job is not None
+        if self._job:
+            self._job[1].set()
+        return self.busy
+
+    def begin(self, file: str | None = None) -> threading.Event:
+        """A job on a file has its turn; the flag, which may be set from the beginning, says when to stop."""
+        flag, self.again = threading.Event(), False
+        if self._stopped or self.has_gone(file):
+            flag.set()
+        self._job = file, flag
+        return flag
+
+    def end(self) -> None:
+        self._job, self.busy = None, self.again
+
+
+class _Views:
+    """The view of a tab in each window. The job of a window that closes stops."""
+
+    def __init__(self, page: gr.Blocks) -> None:
+        self._views: dict[str, _View] = {}
+        page.unload(self._leave)
+
+    def of(self, request: gr.Request) -> _View:
+        return self._views.setdefault(str(request.session_hash), _View())
+
+    def _leave(self, request: gr.Request) -> None:
+        if view := self._views.pop(str(request.session_hash), None):
+            view.stop()
 
 
 def theme() -> gr.themes.Base:
@@ -186,15 +294,16 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
         mode.click(None, js=_TOGGLE, **PRIVATE)
         page.load(None, js=_NAMES, **PRIVATE)
         page.load(None, js=_STALE, **PRIVATE)
+        page.load(None, js=_PLACES, **PRIVATE)
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Denoise", id="denoise"):
-                _denoise_tab(workshop, noisy)
+                _denoise_tab(page, workshop, noisy)
             with gr.Tab("Latents", id="latents"):
-                _latents_tab(workshop, clean)
+                _latents_tab(page, workshop, clean)
             with gr.Tab("Batch", id="batch"):
                 _batch_tab(page, workshop)
             with gr.Tab("Compare", id="compare"):
-                _compare_tab(workshop, clean[:1])
+                _compare_tab(page, workshop, clean[:1])
         _endpoints(workshop)
     # Gradio's /run and /api go past the queue: whoever asks there has a job at once, and any number of them.
     page.queue(max_size=64, default_concurrency_limit=2, api_open=False)
@@ -221,6 +330,47 @@ def _for_page(workshop: Workshop, work: Callable, place: gr.HTML, blank: Callabl
         return blank() | {place: f"<div class='failed alone' role=alert>{text}</div>"}
 
     return _guarded(work, complain)
+
+
+def _for_file(
+    workshop: Workshop,
+    views: _Views,
+    work: Callable,
+    place: gr.HTML,
+    blank: Callable[[], Updates],
+    idle: Callable[[], Updates] = dict,
+) -> Callable:
+    """`_for_page` of ``work(report, file, ...)`` whose result is shown only where that file is still there.
+
+    ``report`` takes the share that is done, and ends the work where nobody wants it any more. ``idle`` gives
+    the updates for when no job is left.
+    """
+
+    def run(request: gr.Request, progress: Any = gr.Progress(), *values: Any) -> Updates:  # noqa: B008
+        view, file = views.of(request), values[0]
+        flag = view.begin(file)
+
+        def report(share: float) -> None:
+            if flag.is_set():
+                raise _StoppedError
+            progress(share, desc="Working")
+
+        def unless_stopped(*values: Any) -> Updates:
+            try:
+                report(0)
+                return work(report, *values)
+            except _StoppedError:
+                return {}
+
+        updates: Updates = _for_page(workshop, unless_stopped, place, blank)(*values)
+        if flag.is_set() or view.has_gone(file):
+            updates = {place: gr.skip()}
+        else:
+            view.shown = file
+        view.end()
+        return updates if view.again else updates | idle()
+
+    return run
 
 
 def _guarded(work: Callable, complain: Callable[[Exception], Any]) -> Callable:
@@ -308,19 +458,24 @@ def _level(sigma: float | None) -> float | None:
 # ---- Denoise ----------------------------------------------------------------------------------------
 
 
-def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
+def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
+    views = _Views(page)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture", [*PICTURES, ".zip"])  # to be told where a ZIP goes
             _examples(workshop, examples, file, "Or try one of these")
-            with gr.Column(elem_id="denoise-settings"):
+            with gr.Column(elem_id="denoise-settings", elem_classes="settings"):
                 controls = _noise_controls()
-            go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go")
+            with gr.Row():
+                go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go",
+                               elem_classes="go", scale=3, min_width=160)  # fmt: skip
+                stop = gr.Button("Cancel", size="lg", elem_id="denoise-stop", elem_classes="halt", scale=1,
+                                 min_width=90, interactive=False)  # fmt: skip
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
             slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
                                     buttons=["fullscreen"], elem_id="denoise-slider")  # fmt: skip
-            facts = gr.HTML(elem_id="denoise-facts")
+            facts = gr.HTML(elem_id="denoise-facts", elem_classes="outcome")
             get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="denoise-get")
             with gr.Accordion("What was removed", visible=False, open=True) as more:
                 removed = gr.Image(show_label=False, **VIEW,
@@ -340,9 +495,23 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             removed: None,
         }
 
-    def show(file: str | None, model: str) -> Updates:
-        if not file:
-            return blank() | {wait: gr.HTML(visible=True), facts: ""}
+    def idle() -> Updates:
+        return {stop: gr.Button(interactive=False)}
+
+    def press(request: gr.Request) -> Updates:
+        views.of(request).press()
+        return {stop: gr.Button(interactive=True)}
+
+    def cancel(request: gr.Request) -> Updates:
+        views.of(request).stop()
+        return idle()
+
+    def turn(request: gr.Request, file: str | None) -> Updates:
+        view = views.of(request)
+        view.turn(file)
+        return {facts: gr.skip()} if view.shown else blank() | {wait: gr.HTML(visible=not file), facts: ""}
+
+    def look(file: str, model: str) -> Updates:
         result = workshop.inspect(file, model)
         before = result.files["before"]
         updates = blank() | {
@@ -353,8 +522,20 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             updates[level] = min(100.0, round(sigma * 2) / 2)
         return updates
 
-    def run(file: str | None, model: str, auto: bool, sigma: float, *settings: Any) -> Updates:
-        result = workshop.denoise(file, model, None if auto else sigma, **_settings(*settings))
+    safe_look = _for_page(workshop, look, facts, blank)
+
+    def show(request: gr.Request, file: str | None, model: str) -> Updates:
+        """What is known of a picture at once, unless there is already more, or another one."""
+        view, nothing = views.of(request), {facts: gr.skip()}
+        if not file or view.has_gone(file) or view.shown:
+            return nothing
+        updates: Updates = safe_look(file, model)
+        return nothing if view.has_gone(file) or view.shown else updates
+
+    def run(
+        report: Progress, file: str | None, model: str, auto: bool, sigma: float, *settings: Any
+    ) -> Updates:
+        result = workshop.denoise(file, model, None if auto else sigma, report, **_settings(*settings))
         found, files = result.facts, result.files
         sharpened = VERBS.get(model) == "Sharpen"
         note = f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
@@ -374,26 +555,32 @@ def _denoise_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             removed_note: f"<p class=note>{note}</p>",
         }
 
-    file.change(_for_page(workshop, show, facts, blank), [file, model], [*outputs, level],
-                show_progress_on=facts, **DEVICE, **PRIVATE)  # fmt: skip
-    go.click(_for_page(workshop, run, facts, blank), [file, *controls], outputs,
-             scroll_to_output=True, show_progress_on=[slider], **LATEST, **DEVICE, **PRIVATE)  # fmt: skip
+    file.change(turn, file, outputs, **AT_ONCE, **PRIVATE).then(
+        show, [file, model], [*outputs, level], show_progress_on=facts, **DEVICE, **PRIVATE
+    )
+    go.click(press, None, stop, **AT_ONCE, **PRIVATE).then(
+        _for_file(workshop, views, run, facts, blank, idle), [file, *controls], [*outputs, stop],
+        scroll_to_output=True, show_progress_on=[slider], **LATEST, **DEVICE, **PRIVATE,
+    )  # fmt: skip
+    stop.click(cancel, None, stop, **AT_ONCE, **PRIVATE)
 
 
 # ---- Latents ----------------------------------------------------------------------------------------
 
 
-def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
-    names = shipped_models("autoencoder")
+def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
+    names, views = shipped_models("autoencoder"), _Views(page)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture, or a latent file", [*PICTURES, ".safetensors"])
             _examples(workshop, examples, file, "Or try one of these")
-            model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model",
-                                info="For pictures. A latent file names its own model.")  # fmt: skip
-            dtype = gr.Radio([("8 bit", "uint8"), ("16 bit", "fp16"), ("32 bit", "fp32")], value="fp16",
-                             label="Numbers", info="8 bit is a quarter of 32, and close.")  # fmt: skip
-            go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go")
+            with gr.Column(elem_id="latents-settings", elem_classes="settings"):
+                model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model",
+                                    info="For pictures. A latent file names its own model.")  # fmt: skip
+                dtype = gr.Radio([(f"{bits} bit", name) for name, bits in BITS.items()], value="fp16",
+                                 label="Numbers", info="8 bit is a quarter of 32, and close.")  # fmt: skip
+            go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go",
+                           elem_classes="go")  # fmt: skip
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("A picture becomes latents and comes back",
                                  "Drop a picture, or a .latent.safetensors file to decode."))  # fmt: skip
@@ -401,7 +588,7 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
                                     buttons=["fullscreen"], elem_id="latents-slider")  # fmt: skip
             decoded = gr.Image(label="Decoded", visible=False, **VIEW,
                                elem_id="latents-decoded", height=480)  # fmt: skip
-            facts = gr.HTML(elem_id="latents-facts")
+            facts = gr.HTML(elem_id="latents-facts", elem_classes="outcome")
             with gr.Row():
                 get_latents = gr.DownloadButton("Latents", visible=False, variant="primary",
                                                 elem_id="latents-get", min_width=200)  # fmt: skip
@@ -427,12 +614,14 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             more: gr.Accordion(visible=False),
         }
 
-    def run(file: str | None, model: str, dtype: str) -> Updates:
+    def run(report: Progress, file: str | None, model: str, dtype: str) -> Updates:
         decode = bool(file) and workshop.is_latent_file(str(file))
         result = workshop.decode(file) if decode else workshop.roundtrip(file, model, dtype)
         found, files = result.facts, result.files
+        numbers = f" <small>{BITS[found['dtype']]} bit</small>" if "dtype" in found else ""
         cards = [
             _what(found),
+            ("Model", f"{short(found['model'])}{numbers}"),
             *([] if decode else [_close(found)]),
             _size(found),
             _time(found),
@@ -440,7 +629,7 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
         shape = found["latent_shape"]
         words = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
         updates = blank() | {
-            facts: _facts(*cards) + _notes(found),
+            facts: f"<div class=result>{_facts(*cards)}</div>" + _notes(found),
             get: _download(found, files["picture"], "picture"),
             grid: gr.Accordion(visible=True),
             channels: files["channels"],
@@ -457,30 +646,40 @@ def _latents_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
             more_note: f"<p class=note>Original minus decoded, amplified {found['gain']} times.</p>",
         }
 
-    go.click(_for_page(workshop, run, facts, blank), [file, model, dtype], outputs, scroll_to_output=True,
-             show_progress_on=[slider, decoded, wait], **LATEST, **DEVICE, **PRIVATE)  # fmt: skip
+    def press(request: gr.Request) -> None:
+        views.of(request).press()
 
-    def fresh(file: str | None) -> Updates:
+    def turn(request: gr.Request, file: str | None) -> Updates:
+        view = views.of(request)
+        view.turn(file)
         name = "Decode" if file and workshop.is_latent_file(file) else "Encode and decode"
-        return blank() | {wait: gr.HTML(visible=True), facts: "", go: gr.Button(name)}
+        old = {} if view.shown else blank() | {wait: gr.HTML(visible=True), facts: ""}
+        return old | {go: gr.Button(name)}
 
-    file.change(fresh, file, [*outputs, go], show_progress="hidden", **DEVICE, **PRIVATE)  # before a job
+    model.input(None, js=_CHOSEN, **PRIVATE)
+    file.change(turn, file, [*outputs, go], **AT_ONCE, **PRIVATE)
+    go.click(press, None, None, **AT_ONCE, **PRIVATE).then(
+        _for_file(workshop, views, run, facts, blank), [file, model, dtype], outputs, scroll_to_output=True,
+        show_progress_on=[slider, decoded, wait], **LATEST, **DEVICE, **PRIVATE,
+    )  # fmt: skip
 
 
 # ---- Batch ------------------------------------------------------------------------------------------
 
 
 def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
-    running: dict[str, threading.Event] = {}
+    views = _Views(page)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             files = _drop("Pictures, or a ZIP of them", None, many=True)
-            controls = _noise_controls()
-            go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go")
+            with gr.Column(elem_classes="settings"):
+                controls = _noise_controls()
+            go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go",
+                           elem_classes="go")  # fmt: skip
             stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
         with gr.Column(scale=7, min_width=300):
             waiting = _wait("Many pictures at once", "You get a ZIP with the same names and formats.")
-            status = gr.HTML(waiting, elem_id="batch-status")
+            status = gr.HTML(waiting, elem_id="batch-status", elem_classes="outcome")
             get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="batch-get")
             gallery = gr.Gallery(show_label=False, columns=4, visible=False,
                                  **GALLERY, elem_id="batch-gallery")  # fmt: skip
@@ -496,10 +695,14 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         sigma: float,
         *settings: Any,
     ) -> Iterator[Updates]:
-        flag = running[str(request.session_hash)] = threading.Event()
+        view = views.of(request)
+        flag = view.begin()
         shown = 0
         level = None if auto else sigma
         try:
+            if flag.is_set():  # while it waited; the page says so already
+                yield {status: gr.skip()}
+                return
             for state in workshop.batch(files, model, level, flag.is_set, **_settings(*settings)):
                 new = (
                     state.finished
@@ -508,10 +711,11 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                 )
                 shown = len(state.thumbnails) if new else shown
                 updates: Updates = {
-                    status: _batch_status(state),
-                    stop: gr.Button(visible=not state.finished),
+                    status: (_OTHER_FILES if view.moved else "") + _batch_status(state),
                     go: gr.Button(interactive=state.finished),
                 }
+                if state.finished:
+                    updates[stop] = gr.Button("Cancel", visible=False, interactive=True)
                 if new:
                     updates[gallery] = gr.Gallery(value=list(state.thumbnails), visible=shown > 0)
                 if state.archive:
@@ -519,50 +723,58 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                 elif not state.done:
                     updates[get] = gr.DownloadButton(visible=False)
                 yield updates
-        finally:  # whatever comes next is no part of this one
-            running.pop(str(request.session_hash), None)
+        finally:
+            view.end()
 
     def blank() -> Updates:
         return {get: gr.DownloadButton(visible=False), gallery: gr.Gallery(value=None, visible=False),
-                stop: gr.Button(visible=False), go: gr.Button(interactive=True)}  # fmt: skip
+                stop: gr.Button("Cancel", visible=False, interactive=True),
+                go: gr.Button(interactive=True)}  # fmt: skip
 
-    def cancel(request: gr.Request) -> None:
-        if flag := running.get(str(request.session_hash)):
-            flag.set()
+    def press(request: gr.Request) -> Updates:
+        views.of(request).press()
+        return blank() | {status: "<p><b>Waits for its turn</b></p>", stop: gr.Button(visible=True),
+                          go: gr.Button(interactive=False)}  # fmt: skip
 
-    def leave(request: gr.Request) -> None:
-        if flag := running.pop(str(request.session_hash), None):
-            flag.set()
+    def cancel(request: gr.Request) -> Updates:
+        if views.of(request).stop():
+            return {stop: gr.Button("Finishes the picture in hand …", interactive=False)}
+        return blank() | {status: waiting}
 
-    def changed(request: gr.Request) -> Any:
+    def changed(request: gr.Request) -> Updates:
         """Other files: what an earlier batch left is not theirs. One that runs goes on."""
-        flag = running.get(str(request.session_hash))
-        return gr.skip() if flag else blank() | {status: waiting}
+        view = views.of(request)
+        view.moved = view.busy
+        return {status: gr.skip()} if view.busy else blank() | {status: waiting}
 
     outputs = [status, get, gallery, stop, go]
-    files.change(changed, None, outputs, show_progress="hidden", **PRIVATE)
-    go.click(_for_page(workshop, run, status, blank), [files, *controls], outputs,
-             show_progress_on=status, **DEVICE, **PRIVATE)  # fmt: skip
-    stop.click(cancel, None, None, queue=False, **PRIVATE)
-    page.unload(leave)
+    files.change(changed, None, outputs, **AT_ONCE, **PRIVATE)
+    go.click(press, None, outputs, **AT_ONCE, **PRIVATE).then(
+        _for_page(workshop, run, status, blank), [files, *controls], outputs, show_progress_on=status,
+        **DEVICE, **PRIVATE,
+    )  # fmt: skip
+    stop.click(cancel, None, outputs, **AT_ONCE, **PRIVATE)
+
+
+_OTHER_FILES = "<p class=mark>The files have changed: this is the batch of those before.</p>"
 
 
 def _batch_status(state: BatchState) -> str:
-    done, total = state.done, state.total
+    done, total, left, good = state.done, state.total, state.seconds_left, state.good
     parts = [f'<progress class=bar max="{total}" value="{done}"></progress>']
-    good = state.good
     rate = state.megapixels / state.seconds if state.seconds > 0 else 0
     if state.finished:
         word = "Cancelled" if state.cancelled else "Done"
-        left = total - done
         text = f"{word}: {good} of {total} pictures in {_seconds(state.seconds)}"
-        parts.append(f"<p><b>{text}</b>{f', {left} not started' if left else ''}</p>")
+        rest = f", {total - done} not started" if done < total else ""
+        parts.append(f"<p class=result><b>{text}</b>{rest}</p>")
     else:
-        rest = state.seconds / done * (total - done) if done else 0
         text = f"{done} of {total}, now {html.escape(state.current)}"
-        parts.append(f"<p><b>{text}</b>{f', about {_seconds(rest)} to go' if done else ''}</p>")
+        rest = "" if left is None else f", about {_seconds(left)} to go"
+        parts.append(f"<p><b>{text}</b>{rest}</p>")
     if good:
-        parts.append(f"<p class=note>{rate:.2g} megapixels per second, reading and writing included</p>")
+        speed = f"{_digits(rate, 2)} megapixels per second"
+        parts.append(f"<p class=note>{speed}, reading and writing included</p>")
     if state.left_out:
         words = "file was" if state.left_out == 1 else "files were"
         parts.append(f"<p class=note>{state.left_out} other {words} left out of the ZIP</p>")
@@ -583,80 +795,96 @@ def _zip_label(state: BatchState) -> str:
 # ---- Compare ----------------------------------------------------------------------------------------
 
 
-def _compare_tab(workshop: Workshop, examples: Sequence[Path]) -> None:
-    import pandas
-
+def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
+    views = _Views(page)
     names = [*shipped_models("denoiser"), *shipped_models("autoencoder")]
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             file = _drop("A clean picture", PICTURES)
             _examples(workshop, examples, file, "Or try this one")
-            models = gr.CheckboxGroup(names, value=names, label="Models")
-            sigma = gr.Slider(0, 75, 25, step=1, label="Noise to add",
-                              info="Denoisers get the picture with this noise.")  # fmt: skip
-            go = gr.Button("Compare", variant="primary", size="lg", elem_id="compare-go")
+            with gr.Column(elem_classes="settings"):
+                models = gr.CheckboxGroup(names, value=names, label="Models")
+                sigma = gr.Slider(0, 75, 25, step=1, label="Noise to add",
+                                  info="Denoisers get the picture with this noise.")  # fmt: skip
+            go = gr.Button("Compare", variant="primary", size="lg", elem_id="compare-go", elem_classes="go")
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("Every model on one picture", "Side by side, with time and quality."))
             gallery = gr.Gallery(show_label=False, columns=2, visible=False,
                                  **GALLERY, elem_id="compare-gallery")  # fmt: skip
-            table = gr.HTML(elem_id="compare-table")
+            table = gr.HTML(elem_id="compare-table", elem_classes="outcome")
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             gr.HTML("<h3>This machine</h3><p class=note>How many megapixels each model does in a second, on "
                     "512 × 512 pixels. Takes ten seconds or more.</p>")  # fmt: skip
             measure = gr.Button("Measure", elem_id="compare-measure")
         with gr.Column(scale=7, min_width=300):
-            chart = gr.BarPlot(x="model", y="megapixels per second", visible=False, sort="-y", height=300,
-                               x_title=" ", y_lim=[0, None], x_label_angle=-20, buttons=[],
-                               elem_id="compare-chart")  # fmt: skip
-            problem = gr.HTML()
+            chart = gr.HTML(elem_id="compare-chart")
 
     def blank() -> Updates:
         return {wait: gr.HTML(visible=False), gallery: gr.Gallery(value=None, visible=False)}
 
-    def run(file: str | None, models: list[str], sigma: float | None) -> Updates:
+    def run(report: Progress, file: str | None, models: list[str], sigma: float | None) -> Updates:
         result = workshop.compare(file, models, sigma)
         rows = {row["model"]: row for row in result.facts["rows"]}
         shown = []
         for key, path in result.files.items():
             if key in rows:
-                caption = f"{short(key)}: {rows[key]['psnr']:.2f} dB"
+                caption = f"{short(key)}: {_decibels(rows[key]['psnr'])}"
             elif key == "noisy":
-                caption = f"with noise {result.facts['sigma']:g}: {result.facts['noisy_psnr']:.2f} dB"
+                caption = f"with noise {result.facts['sigma']:g}: {_decibels(result.facts['noisy_psnr'])}"
             elif key == "soft":
-                caption = f"blurred: {result.facts['soft_psnr']:.2f} dB"
+                caption = f"blurred: {_decibels(result.facts['soft_psnr'])}"
             else:
                 caption = "original"
             shown.append((path, caption))
         return blank() | {gallery: gr.Gallery(value=shown, visible=True), table: _table(result)}
 
     def bench() -> Iterator[Updates]:
-        yield {problem: "<p class=note>Measuring …</p>"}  # there is no chart yet that could show progress
-        frame = pandas.DataFrame(workshop.benchmark(), columns=["model", "megapixels per second"])
-        yield {chart: gr.BarPlot(value=frame, visible=True), problem: ""}
+        yield {chart: "<p class=note>Measuring …</p>"}
+        yield {chart: _bars(workshop.benchmark())}
 
-    go.click(_for_page(workshop, run, table, blank), [file, models, sigma], [wait, gallery, table],
-             scroll_to_output=True, show_progress_on=[gallery, wait],
-             **LATEST, **DEVICE, **PRIVATE)  # fmt: skip
-    file.change(lambda: blank() | {wait: gr.HTML(visible=True), table: ""}, None, [wait, gallery, table],
-                show_progress="hidden", **DEVICE, **PRIVATE)  # fmt: skip
-    measure.click(_for_page(workshop, bench, problem, dict), None, [chart, problem], show_progress_on=chart,
+    def press(request: gr.Request) -> None:
+        views.of(request).press()
+
+    def turn(request: gr.Request, file: str | None) -> Updates:
+        view = views.of(request)
+        view.turn(file)
+        return {table: gr.skip()} if view.shown else blank() | {wait: gr.HTML(visible=True), table: ""}
+
+    outputs = [wait, gallery, table]
+    file.change(turn, file, outputs, **AT_ONCE, **PRIVATE)
+    go.click(press, None, None, **AT_ONCE, **PRIVATE).then(
+        _for_file(workshop, views, run, table, blank), [file, models, sigma], outputs, scroll_to_output=True,
+        show_progress_on=[gallery, wait], **LATEST, **DEVICE, **PRIVATE,
+    )  # fmt: skip
+    measure.click(_for_page(workshop, bench, chart, dict), None, chart, show_progress_on=chart,
                   **DEVICE, **PRIVATE)  # fmt: skip
+
+
+def _bars(speeds: Sequence[tuple[str, float]]) -> str:
+    """Megapixels per second of (model, number) as bars, the fastest first."""
+    most = max(speed for _, speed in speeds)
+    rows = "".join(
+        f"<tr><td>{name}</td><td>{speed:g}</td>"
+        f"<td><div style='width: {100 * speed / most:.1f}%'></div></td></tr>"
+        for name, speed in sorted(speeds, key=lambda one: -one[1])
+    )
+    head = "<tr><th>Model</th><th>MP/s</th><th></th></tr>"
+    return f"<table class='models speeds'>{head}{rows}</table>"
 
 
 def _table(result: Result) -> str:
     head = "".join(f"<th>{t}</th>" for t in ("Model", "Does", "PSNR, dB", "SSIM", "Time", "MP/s"))
     rows = "".join(
-        f"<tr><td>{short(r['model'])}</td><td>{r['does']}</td><td>{r['psnr']:.2f}</td><td>{r['ssim']:.4f}</td>"
-        f"<td>{_seconds(r['seconds'])}</td><td>{r['megapixels_per_second']:g}</td></tr>"
+        f"<tr><td>{short(r['model'])}</td><td>{r['does']}</td><td>{_decibels(r['psnr'], '')}</td>"
+        f"<td>{r['ssim']:.4f}</td><td>{_seconds(r['seconds'])}</td><td>{r['megapixels_per_second']:g}</td></tr>"
         for r in result.facts["rows"]
     )
     note = "Higher PSNR and SSIM are closer to the original; MP/s are megapixels per second."
     if result.facts["cut"]:
         note += f" Measured on the middle {result.facts['width']} × {result.facts['height']} pixels."
-    return (
-        f"<div class=scroll><table class=models><tr>{head}</tr>{rows}</table></div><p class=note>{note}</p>"
-    )
+    table = f"<table class=models><tr>{head}</tr>{rows}</table>"
+    return f"<div class='scroll result'>{table}</div><p class=note>{note}</p>"
 
 
 # ---- endpoints --------------------------------------------------------------------------------------
@@ -794,17 +1022,26 @@ def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
 
 
 def _time(facts: dict[str, Any]) -> tuple[str, str]:
-    speed = f"{facts['megapixels_per_second']:.3g}"
+    speed = f"{facts['megapixels_per_second']:g}"
     return "Time", f"{_seconds(facts['seconds'])} <small>{speed} megapixels/s</small>"
 
 
+def _digits(number: float, count: int) -> str:
+    """A number with so many digits, and no power of ten in any that is shown here."""
+    return f"{float(f'{number:.{count}g}'):g}"
+
+
+def _decibels(psnr: float, unit: str = " dB") -> str:
+    return "equal" if psnr >= EQUAL else f"{psnr:.2f}{unit}"
+
+
 def _close(facts: dict[str, Any]) -> tuple[str, str]:
-    return "Closeness", f"{facts['psnr']:.2f} dB <small>PSNR, SSIM {facts['ssim']:.3f}</small>"
+    return "Closeness", f"{_decibels(facts['psnr'])} <small>PSNR, SSIM {facts['ssim']:.3f}</small>"
 
 
 def _size(facts: dict[str, Any]) -> tuple[str, str]:
     size = _bytes(facts["latent_bytes"])
-    return "Latents", f"{facts['bits_per_pixel']:.3g} <small>bits per pixel, {size}</small>"
+    return "Latents", f"{_digits(facts['bits_per_pixel'], 3)} <small>bits per pixel, {size}</small>"
 
 
 def _notes(facts: dict[str, Any]) -> str:

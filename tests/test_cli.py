@@ -856,6 +856,11 @@ def test_progress_stays_within_a_row_of_the_terminal(monkeypatch):
         reporter.progress(unicodedata.normalize("NFD", text))
         line = unicodedata.normalize("NFC", written.getvalue().rpartition("\x1b[K")[2])
         assert line == shown
+    reporter.progress("[1/2] denoising a.png")
+    reporter.advance(0)
+    assert written.getvalue().endswith("\x1b[K[1/2] denoising a.pn")
+    reporter.advance(0.42)
+    assert written.getvalue().endswith("\x1b[K 42%  [1/2] denoisin")
 
 
 # ---- what is printed

@@ -813,6 +813,66 @@ def test_batches_and_strided_inputs() -> None:
     assert native.run("encoder", x[:0]).shape == (0, 2, 6, 4)
 
 
+class EnoughError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("architecture", "part"), [("zenith-denoise", "denoiser"), ("taef2", "encoder"),
+                                                    ("taesd", "decoder")])  # fmt: skip
+def test_progress_rises_to_one_and_ends_a_run_anywhere(architecture, part, threads, monkeypatch) -> None:
+    monkeypatch.setattr("zenith_ae.engine.native.WATCH_SECONDS", 0.0)  # at every opportunity
+    native = engine.create(model(architecture), dtype="float32", threads=threads)
+    arguments = inputs(native.weights.config, part, 72, 104)
+    if part == "decoder":
+        arguments["x"] = arguments["x"][:, :4, :6]
+    whole, told = native.run(part, **arguments), []
+    assert np.array_equal(native.run(part, **arguments, progress=told.append), whole)
+    assert told == sorted(told) and told[0] > 0 and told[-1] == pytest.approx(1) and len(told) > 10
+    assert max(b - a for a, b in zip([0, *told], told, strict=False)) < 0.3  # work is shared out as it lies
+    for count in {1, 2, 3, len(told) // 2, len(told) - 1}:
+
+        def stop(_: float, left: list[None] = [None] * count) -> None:
+            left.pop()
+            if not left:
+                raise EnoughError
+
+        with pytest.raises(EnoughError):
+            native.run(part, **arguments, progress=stop)
+        assert np.array_equal(native.run(part, **arguments), whole)
+    assert native.stats()["allocations"] == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+def test_progress_counts_tiles_and_pictures(device: str) -> None:
+    weights, told = model("zenith-taesd-nano"), []
+    x = np.zeros((2, 80, 128, 3), np.uint8)
+    engine.create(weights, device=device).run("encoder", x, tile=64, progress=told.append)
+    assert told == pytest.approx([0.2, 0.4, 0.45, 0.5, 0.7, 0.9, 0.95, 1], abs=1e-6)
+
+
+def test_a_signal_ends_a_run_and_not_only_between_runs() -> None:
+    code = (
+        "import os, signal, threading, numpy as np\n"
+        "from zenith_ae import engine, weights\n"
+        "from zenith_ae.models import zoo\n"
+        "config = zoo.build('taesd')\n"
+        "zeros = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}\n"
+        "native = engine.create(weights.Weights(config, zeros), threads=2)\n"
+        "begun = threading.Event()\n"
+        "kill = lambda: (begun.wait(), os.kill(os.getpid(), signal.SIGINT))\n"
+        "threading.Thread(target=kill, daemon=True).start()\n"
+        "try:\n"
+        "    native.run('encoder', np.zeros((1, 8192, 8192, 3), np.uint8), tile=0,\n"
+        "               progress=lambda share: (begun.set(), print(share) if share > 0.9 else None))\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600,
+                          check=False)  # fmt: skip
+    assert done.stdout.strip() == "interrupted", done.stderr
+
+
 # --- memory and threads -----------------------------------------------------------------------
 
 

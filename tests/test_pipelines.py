@@ -116,6 +116,37 @@ def test_each_picture_of_a_batch_goes_through_the_part_for_its_noise(expert, pas
         assert np.array_equal(expert(picture, sigma=float(sigma), passes=passes), result)
 
 
+@pytest.mark.parametrize("passes", [1, 4])
+@pytest.mark.parametrize("at_once", [300, 2**22])
+def test_progress_is_that_of_the_whole(expert, passes, at_once, monkeypatch):
+    monkeypatch.setattr(pipelines, "_PIXELS_AT_ONCE", at_once)
+    rgb = np.full((3, 19, 13, 3), 50, np.uint8)
+    rgb[1] = 200  # for another network
+    inks = Picture(rgb[0], "CMYK", "CMYK").with_pixels(np.full((19, 13, 4), 50, np.uint8))
+    pages = replace(inks, more=(Picture(rgb[0], "RGB", "RGB"), inks))
+    for image, sigma in ((rgb, 10), (rgb[1], 10), (pages, 10), (inks, 10)):
+        told = []
+        clean = expert(image, sigma=sigma, passes=passes, progress=told.append)
+        assert told == sorted(told) and told[0] < 1 and told[-1] == pytest.approx(1)
+        alone = expert(image, sigma=sigma, passes=passes)
+        assert np.array_equal(*(getattr(x, "pixels", x) for x in (clean, alone)))
+
+
+def test_what_progress_raises_ends_the_work(dn):
+    class EnoughError(Exception):
+        pass
+
+    def stop(share):
+        told.append(share)
+        raise EnoughError
+
+    for sigma, shares in ((10, [1]), ("auto", [0])):  # while the noise is estimated too
+        told = []
+        with pytest.raises(EnoughError):
+            dn(noise((20, 30, 3)), sigma=sigma, progress=stop)
+        assert told == shares
+
+
 def test_a_picture_is_continued_to_whole_cells_of_the_network_that_it_goes_through(expert, monkeypatch):
     seen = []
     run = expert.engine.run
@@ -654,8 +685,8 @@ def test_an_even_level_of_white_noise_is_no_more_than_what_is_measured(monkeypat
     model = zenith_ae.load("zenith-denoise-fast", threads=1)
     noisy = np.uint8(128 + 12 * np.random.default_rng(0).normal(size=(128, 128, 3)))
     said = np.full((1, 16, 16), 13.5, np.float32)
-    monkeypatch.setattr(model, "_raw_levels", lambda *_: said.copy())
-    monkeypatch.setattr(model, "_experts", lambda *_: ["white"])
+    monkeypatch.setattr(model, "_raw_levels", lambda *_, **__: said.copy())
+    monkeypatch.setattr(model, "_experts", lambda *_, **__: ["white"])
     assert model.estimate_sigma(noisy).max() == pytest.approx(12, rel=0.04)
     said[:] = 10
     assert model.estimate_sigma(noisy) == pytest.approx(np.full((128, 128), np.hypot(10, 2)), rel=1e-5)
@@ -779,7 +810,7 @@ def test_brightness_colour_and_grain_are_removed_apart():
 def test_passes_are_the_mean_over_orientations_of_the_picture(monkeypatch):
     """Against numpy's own turns and mirrors, on sizes that are no multiple of anything."""
     dn = zenith_ae.load("zenith-denoise", threads=1, dtype="float32")
-    monkeypatch.setattr(dn, "_experts", lambda *_: ["white"])  # turned, this may look like other noise
+    monkeypatch.setattr(dn, "_experts", lambda *_, **__: ["white"])  # turned, this may look like other noise
     rng = np.random.default_rng(4)
     noisy = np.clip(0.5 + rng.normal(0, 0.06, (45, 70, 3)), 0, 1).astype(np.float32)
     levels = np.linspace(5, 30, 45 * 70).reshape(45, 70)
@@ -805,7 +836,7 @@ def test_passes_of_batches_with_alpha_and_maps_in_tiles(layout, dtype, monkeypat
     dn = zenith_ae.load("zenith-denoise", threads=1, dtype="float32")
     batch = noise((2, 37, 52, len(layout)), dtype)
     chosen = dn._experts(batch, layout, "auto")  # once for all passes: turned, this may look like other noise
-    monkeypatch.setattr(dn, "_experts", lambda *_: chosen)
+    monkeypatch.setattr(dn, "_experts", lambda *_, **__: chosen)
     levels = np.random.default_rng(1).uniform(5, 40, (2, 37, 52))
     result = dn.clean(batch, layout, levels, passes=4, tile=32)
     assert result.dtype == dtype and result.shape == batch.shape

@@ -341,6 +341,30 @@ def test_what_the_server_lacks_is_no_fault_of_the_request(client, monkeypatch):
     assert "rawpy" in answer.json()["detail"]
 
 
+def test_work_that_nobody_waits_for_any_more_ends(monkeypatch):
+    ended, real = threading.Event(), Denoiser.clean
+
+    def endless(self, *arguments, progress, **options):
+        if ended.is_set():
+            return real(self, *arguments, **options)
+        try:
+            while True:
+                progress(0.5)
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Denoiser, "clean", endless)
+    with TestClient(create_app(Limits(jobs=1, queue=0, seconds=1), threads=1)) as client:
+        body = png(noisy())
+        assert client.post("/denoise?sigma=5", content=body).status_code == 504
+        assert ended.wait(60)
+        deadline = time.monotonic() + 60
+        while client.get("/health").json()["in_progress"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert client.post("/denoise?sigma=5", content=body).status_code == 200
+
+
 def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):
     """Through the ASGI interface: the test client cannot hang up."""
     begun, release, done = threading.Event(), threading.Event(), []

@@ -1024,6 +1024,18 @@ class Tab:
     def wait(self, selector):
         self.page.wait_for_selector(selector)
 
+    def gone(self, selector):
+        """Wait a few seconds, which is less than a `held` job takes, until there is none."""
+        self.page.wait_for_selector(selector, state="detached", timeout=8000)
+
+    def until(self, condition):
+        """Wait for something that is not on the page."""
+        for _ in range(300):
+            if condition():
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError("it did not happen in half a minute")
+
     def count(self, selector, number):
         """Wait until there are so many; a gallery fills a moment after the rest."""
         self.page.wait_for_function(
@@ -1041,6 +1053,27 @@ def tab(context, server):
     tab.page.close()
     assert tab.failures == []
     assert {url for url in tab.asked if not url.startswith((server.url, "data:", "blob:"))} == set()
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """The first denoising stands at 42 % until ``gate`` is set; ``asked``, ``done``: widths of pictures."""
+    held, real = SimpleNamespace(gate=threading.Event(), asked=[], done=[]), web_jobs._clean
+
+    def clean(model, picture, sigma, settings, progress=None):
+        held.asked.append(picture.width)
+        if len(held.asked) == 1:
+            if progress:
+                progress(0.42)
+            held.gate.wait(30)
+        if progress:
+            progress(0.43)
+        held.done.append(picture.width)
+        return real(model, picture, sigma, settings, progress)
+
+    monkeypatch.setattr(web_jobs, "_clean", clean)
+    yield held
+    held.gate.set()
 
 
 @pytest.mark.web
@@ -1095,6 +1128,29 @@ class TestPage:
         tab.clear()
         tab.count(stale, 0)
 
+    @pytest.mark.parametrize("name", ["Latents", "Batch", "Compare"])
+    def test_every_tab_says_that_the_settings_have_changed(self, tab, tmp_path, name):
+        (tmp_path / "x.png").write_bytes(png())
+        tab.open(name)
+        tab.upload(tmp_path / "x.png")
+        place = f"#{name.lower()}"
+        tab.page.click(f"{place}-go")
+        tab.wait(f"{place}-get:visible, {place}-table table")
+        assert tab.page.query_selector(".stale") is None
+        if name == "Latents":
+            tab.page.get_by_label("Model", exact=True).locator("visible=true").click()
+            tab.page.get_by_role("option").last.click()
+            tab.wait(".stale")
+            tab.page.click(f"{place}-go")
+            tab.gone(".stale")
+            tab.page.get_by_label("8 bit").check()
+        else:
+            label = {"Batch": "Strength", "Compare": "Noise to add"}[name]
+            tab.page.get_by_label(f"number input for {label}").locator("visible=true").fill("0.5")
+        tab.wait(".stale")
+        tab.page.click(f"{place}-go")
+        tab.gone(".stale")
+
     def test_slider_moves(self, tab):
         tab.example()
         tab.wait("#denoise-facts .facts")
@@ -1139,20 +1195,17 @@ class TestPage:
     def test_the_last_press_counts(self, tab, tmp_path, monkeypatch):
         gate, asked, real = threading.Event(), [], web_jobs._clean
 
-        def first_waits(model, picture, sigma, settings):
+        def first_waits(model, picture, sigma, settings, *rest):
             asked.append(settings["strength"])
             gate.wait(30)
-            return real(model, picture, sigma, settings)
+            return real(model, picture, sigma, settings, *rest)
 
         monkeypatch.setattr(web_jobs, "_clean", first_waits)
         (tmp_path / "x.png").write_bytes(png())
         tab.upload(tmp_path / "x.png")
         tab.wait("#denoise-facts .facts")
         tab.page.click("#denoise-go")
-        for _ in range(300):
-            if asked:
-                break
-            tab.page.wait_for_timeout(100)
+        tab.until(lambda: asked)
         tab.page.get_by_label("number input for Strength").first.fill("0")
         tab.page.keyboard.press("Tab")
         tab.page.click("#denoise-go")
@@ -1164,6 +1217,116 @@ class TestPage:
                     break
             tab.page.wait_for_timeout(100)
         assert asked == [1, 0] and same
+
+    def test_another_picture_during_a_job_is_the_one_that_counts(self, tab, tmp_path, held):
+        (tmp_path / "old.png").write_bytes(png())
+        (tmp_path / "new.png").write_bytes(png(1, (31, 23)))
+        tab.upload(tmp_path / "old.png")
+        tab.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        tab.until(lambda: held.asked)
+        tab.clear()
+        tab.gone("#denoise-facts .facts")  # at once
+        tab.upload(tmp_path / "new.png")
+        tab.page.evaluate(
+            "new MutationObserver(() => {"
+            " if (document.querySelector('#denoise-facts').innerText.includes('old.png'))"
+            " document.title = 'old';"
+            "}).observe(document.body, {childList: true, subtree: true, characterData: true})"
+        )
+        tab.page.click("#denoise-go")
+        held.gate.set()
+        tab.wait("#denoise-get:visible")
+        tab.page.wait_for_timeout(1000)  # for what comes late
+        assert "new.png" in tab.text("#denoise-facts") and tab.page.title() != "old"
+        assert tab.download("#denoise-get")[0] == "new.denoised.png"
+        assert held.asked == [21, 31] and held.done == [31]
+
+    @pytest.mark.parametrize("name", ["Latents", "Compare"])
+    def test_other_tabs_too_drop_what_is_not_of_their_picture(self, tab, tmp_path, monkeypatch, name):
+        gate, asked = threading.Event(), []
+
+        def wait_first(real):
+            def work(workshop, file, *values):
+                asked.append(Path(file).name)
+                if len(asked) == 1:
+                    gate.wait(30)
+                return real(workshop, file, *values)
+
+            return work
+
+        method, place = {"Latents": ("roundtrip", "#latents"), "Compare": ("compare", "#compare")}[name]
+        monkeypatch.setattr(web_jobs.Workshop, method, wait_first(getattr(web_jobs.Workshop, method)))
+        result = {"Latents": "#latents-facts .facts", "Compare": "#compare-table table"}[name]
+        for which, size in (("old", (21, 13)), ("new", (31, 23))):
+            (tmp_path / f"{which}.png").write_bytes(png(size[0], size))
+        tab.open(name)
+        tab.upload(tmp_path / "old.png")
+        tab.page.click(f"{place}-go")
+        tab.until(lambda: asked)
+        tab.clear()
+        tab.upload(tmp_path / "new.png")
+        gate.set()
+        tab.page.wait_for_timeout(1000)
+        assert tab.page.query_selector(result) is None
+        tab.page.click(f"{place}-go")
+        tab.wait(result)
+        tab.page.wait_for_timeout(500)
+        assert asked == ["old.png", "new.png"] and tab.page.query_selector(result) is not None
+
+    def test_a_job_is_cancelled(self, tab, tmp_path, held):
+        (tmp_path / "x.png").write_bytes(png())
+        tab.upload(tmp_path / "x.png")
+        tab.wait("#denoise-facts .facts")
+        assert tab.page.is_disabled("#denoise-stop")
+        tab.page.click("#denoise-go")
+        tab.until(lambda: held.asked)
+        tab.wait(".progress-level:has-text('42.0%')")
+        tab.page.click("#denoise-stop")
+        tab.wait("#denoise-stop:disabled")
+        held.gate.set()
+        tab.page.wait_for_function("document.querySelector('.progress-level') === null")
+        assert held.done == [] and not tab.page.is_visible("#denoise-get")
+        assert "x.png" in tab.text("#denoise-facts")  # what was known stays
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        tab.wait("#denoise-stop:disabled")
+        assert held.done == [21]
+
+    def test_a_second_press_stops_the_job_of_the_first(self, tab, tmp_path, held):
+        (tmp_path / "x.png").write_bytes(png())
+        tab.upload(tmp_path / "x.png")
+        tab.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        tab.until(lambda: held.asked)
+        tab.page.click("#denoise-go")
+        tab.page.wait_for_timeout(300)
+        held.gate.set()
+        tab.wait("#denoise-get:visible")
+        tab.wait("#denoise-stop:disabled")
+        assert held.asked == [21, 21] and held.done == [21]
+
+    def test_who_waits_sees_the_place_in_the_queue(self, context, server, tab, tmp_path, held):
+        other, third = Tab(context, server), Tab(context, server)
+        for i, page in enumerate((tab, other, third)):
+            (tmp_path / f"{i}.png").write_bytes(png(i, (21 + i, 13)))
+            page.upload(tmp_path / f"{i}.png")
+            page.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        tab.until(lambda: held.asked)
+        other.page.click("#denoise-go")
+        other.wait("[data-place='Place 1 in the queue']")
+        third.page.click("#denoise-go")
+        third.wait("[data-place='Place 2 in the queue']")
+        third.page.click("#denoise-stop")
+        tab.page.wait_for_timeout(300)
+        held.gate.set()
+        for page in (tab, other):
+            page.wait("#denoise-get:visible")
+        third.page.wait_for_function("document.querySelector('[data-place^=Place]') === null")
+        assert held.done == [21, 22] and not third.page.is_visible("#denoise-get")
+        for page in (other, third):
+            page.page.close()
 
     def test_broken_file_is_one_clear_line_and_the_page_goes_on(self, tab, tmp_path):
         (tmp_path / "broken.png").write_bytes(broken_png())
@@ -1200,6 +1363,46 @@ class TestPage:
         tab.page.wait_for_selector("#batch-get", state="hidden")
         assert "Many pictures at once" in tab.text("#batch-status")
 
+    def test_batch_that_waits_says_so_and_is_cancelled(self, context, server, tab, tmp_path, held):
+        other = Tab(context, server)
+        for i, page in enumerate((tab, other)):
+            (tmp_path / f"{i}.png").write_bytes(png(i, (21 + i, 13)))
+            if page is other:
+                page.open("Batch")
+            page.upload(tmp_path / f"{i}.png")
+        tab.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        tab.until(lambda: held.asked)
+        other.page.click("#batch-go")
+        other.page.get_by_text("Waits for its turn").wait_for()
+        assert other.page.is_disabled("#batch-go")
+        other.page.click("#batch-stop")
+        other.page.get_by_text("Many pictures at once").wait_for()
+        assert other.page.is_enabled("#batch-go") and not other.page.is_visible("#batch-stop")
+        held.gate.set()
+        tab.wait("#denoise-get:visible")
+        other.page.wait_for_timeout(500)
+        assert held.asked == [21] and "Many pictures at once" in other.text("#batch-status")
+        other.page.click("#batch-go")
+        other.wait("#batch-get:visible")
+        assert held.asked == [21, 22] and not other.page.is_visible("#batch-stop")
+        other.page.close()
+
+    def test_batch_says_that_its_files_have_changed(self, tab, tmp_path, held):
+        for i in range(2):
+            (tmp_path / f"{i}.png").write_bytes(png(i))
+        tab.open("Batch")
+        tab.upload(*sorted(tmp_path.iterdir()))
+        tab.page.click("#batch-go")
+        tab.until(lambda: held.asked)
+        tab.clear()
+        held.gate.set()
+        tab.wait("#batch-get:visible")
+        assert "Done: 2 of 2" in tab.text("#batch-status")
+        tab.page.get_by_text("The files have changed").wait_for()
+        tab.upload(tmp_path / "0.png")
+        tab.page.get_by_text("Many pictures at once").wait_for()
+
     def test_batch_is_cancelled_and_keeps_what_is_done(self, tab, tmp_path, monkeypatch):
         gate, real = threading.Event(), web_jobs._clean
 
@@ -1216,12 +1419,13 @@ class TestPage:
         tab.page.click("#batch-go")
         tab.page.get_by_text("now 1.png").wait_for()
         try:
-            with tab.page.expect_response(lambda response: response.request.method == "POST"):
-                tab.page.click("#batch-stop")
+            tab.page.click("#batch-stop")
+            tab.wait("#batch-stop:disabled:has-text('Finishes the picture in hand')")
         finally:
             gate.set()
         tab.wait("#batch-get:visible")
         assert "Cancelled: 2 of 5" in tab.text("#batch-status")
+        assert not tab.page.is_visible("#batch-stop")
         _, data = tab.download("#batch-get")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             assert archive.namelist() == ["0.denoised.png", "1.denoised.png"]
@@ -1250,7 +1454,8 @@ class TestPage:
         tab.upload(tmp_path / "x.png")
         tab.page.click("#latents-go")
         tab.wait("#latents-get:visible")
-        assert "dB" in tab.text("#latents-facts") and "bits per pixel" in tab.text("#latents-facts")
+        facts = tab.text("#latents-facts")
+        assert "identity 16 bit" in facts and "equal PSNR" in facts and "75.3 bits per pixel" in facts
         tab.wait("#latents-channels img")
         name, data = tab.download("#latents-get")
         assert name == "x.latent.safetensors"
@@ -1275,7 +1480,7 @@ class TestPage:
         tab.count("#compare-table tr", 3)
         tab.count("#compare-gallery img", 4)
         tab.page.click("#compare-measure")
-        tab.wait("#compare-chart canvas, #compare-chart svg.marks")
+        tab.wait("#compare-chart .speeds")
         tab.clear()
         for gone in ("#compare-table table", "#compare-gallery"):
             tab.page.locator(gone).wait_for(state="hidden")
@@ -1375,5 +1580,5 @@ def test_pictures_of_the_page(browser, server, tmp_path):
     dark.page.click("#compare-go")
     dark.wait("#compare-table table")
     dark.page.click("#compare-measure")
-    dark.wait("#compare-chart canvas, #compare-chart svg.marks")
+    dark.wait("#compare-chart .speeds")
     keep(dark, "web-compare")

@@ -34,7 +34,7 @@ from .batches import (
     unorient,
     without_torch,
 )
-from .engine import Engine, Tile, create
+from .engine import Engine, Progress, Tile, create, within
 from .errors import ConfigError, LatentError
 from .latents import LatentFile, check_latents
 from .models.spec import ModelConfig, alignment, cached_property
@@ -420,11 +420,13 @@ class Denoiser(_Pipeline):
     def __call__(
         self, image: ForPillow, sigma: str | ArrayLike = "auto", strength: float = 1.0, tile: Tile = "auto",
         *, luma: float = 1.0, chroma: float = 1.0, grain: float = 0.0, passes: int = 1,
+        progress: Progress | None = None,
     ) -> Image.Image: ...  # fmt: skip
     @overload
     def __call__(
         self, image: Kind, sigma: str | ArrayLike = "auto", strength: float = 1.0, tile: Tile = "auto",
         *, luma: float = 1.0, chroma: float = 1.0, grain: float = 0.0, passes: int = 1,
+        progress: Progress | None = None,
     ) -> Kind: ...  # fmt: skip
     def __call__(
         self,
@@ -437,6 +439,7 @@ class Denoiser(_Pipeline):
         chroma: float = 1.0,
         grain: float = 0.0,
         passes: int = 1,
+        progress: Progress | None = None,
     ) -> Any:
         """Denoise a picture or a batch; of a `Picture` with several frames or pages, each by itself.
 
@@ -455,6 +458,8 @@ class Denoiser(_Pipeline):
         passes : 1, 2, 4 or 8: the mean of what the network makes of the picture in so many orientations
             (self-ensemble: Timofte et al. 2016, arXiv:1511.02228). Takes so many times as long, and for
             more than one 12 bytes a pixel more.
+        progress : called in this thread about every tenth of a second (by engines of torch after each tile)
+            with the share that is done, from 0 to 1. What it raises ends the work and comes out of the call.
 
         Returns
         -------
@@ -474,9 +479,12 @@ class Denoiser(_Pipeline):
         """
         shares: dict[str, Any] = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
         if is_compiling():
-            return uncompiled(self)(image, sigma, tile=tile, passes=passes, **shares)
+            return uncompiled(self)(image, sigma, tile=tile, passes=passes, progress=progress, **shares)
         if getattr(image, "more", ()):
-            return image.map(lambda frame: self(frame, sigma, tile=tile, passes=passes, **shares))
+            frames = _Pieces(progress, len(image.frames))
+            return image.map(
+                lambda one: self(one, sigma, tile=tile, passes=passes, progress=frames.next(), **shares)
+            )
         batch = as_batch(image)
         bare = isinstance(image, np.ndarray) or is_tensor(image)
         if bare and isinstance(sigma, str):  # of a file its notes have told
@@ -485,7 +493,9 @@ class Denoiser(_Pipeline):
             if note := dim_note(batch.pixels):
                 warnings.warn(f"a picture of uint16: {note}", stacklevel=2)
         return batch.restore(
-            self.clean(batch.pixels, batch.layout, sigma, tile=tile, passes=passes, **shares)
+            self.clean(
+                batch.pixels, batch.layout, sigma, tile=tile, passes=passes, progress=progress, **shares
+            )
         )
 
     def estimate_sigma(self, image: Any, tile: Tile = "auto") -> NDArray[np.float32]:
@@ -523,12 +533,15 @@ class Denoiser(_Pipeline):
         batch = as_batch(image)
         return self._experts(batch.pixels, batch.layout, tile)
 
-    def _experts(self, pixels: NDArray, layout: str, tile: Tile, level: float | None = None) -> list[str]:
+    def _experts(
+        self, pixels: NDArray, layout: str, tile: Tile, level: float | None = None,
+        progress: Progress | None = None,
+    ) -> list[str]:  # fmt: skip
         """`experts` of (N, H, W, C) pixels; ``level`` is the mean of their `_raw_levels`, if it is known."""
         if "sorter" not in self.config.parts:
             return ["denoiser"] * len(pixels)
         rgb = to_rgb(pixels, layout)
-        odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile)[..., 0]
+        odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile, progress=progress)[..., 0]
         chosen = (self._for_expert(*one, tile, level) for one in zip(odds, rgb, strict=True))
         return ["white" if expert else "denoiser" for expert in chosen]
 
@@ -547,10 +560,10 @@ class Denoiser(_Pipeline):
             level = float(self._raw_levels(picture[None], tile).mean())
         return bool(found > np.interp(level, levels, least))
 
-    def _raw_levels(self, rgb: NDArray, tile: Tile) -> NDArray[np.float32]:
+    def _raw_levels(self, rgb: NDArray, tile: Tile, progress: Progress | None = None) -> NDArray[np.float32]:
         """What the estimator says of each cell of pictures (N, H, W, 3): (N, H/8, W/8), of 0..255."""
-        coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile)[..., 0]
-        return np.clip(coarse, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
+        coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile, progress=progress)
+        return np.clip(coarse[..., 0], 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
 
     def _continued(self, pixels: NDArray, part: str, before: int = 0) -> NDArray:
         """(N, H, W, ...) continued by reflection to whole cells and whole spectral tiles of a part.
@@ -560,12 +573,18 @@ class Denoiser(_Pipeline):
         """
         return continued(pixels, self._cells[part], "reflect", before)
 
-    def sigma_maps(self, pixels: NDArray, layout: str, tile: Tile = "auto") -> NDArray[np.float32]:
-        """`estimate_sigma` for (N, H, W, C) pixels of any layout; always (N, H, W)."""
+    def sigma_maps(
+        self, pixels: NDArray, layout: str, tile: Tile = "auto", progress: Progress | None = None
+    ) -> NDArray[np.float32]:
+        """`estimate_sigma` for (N, H, W, C) pixels of any layout; always (N, H, W).
+
+        ``progress`` is as of a call, but told nothing except 0: it may end the work.
+        """
         if "estimator" not in self.config.parts:
             raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
         rgb = to_rgb(pixels, layout)
-        coarse = self._raw_levels(rgb, tile)
+        asked = within(progress, 0, 0)
+        coarse = self._raw_levels(rgb, tile, asked)
         for i, level in enumerate(coarse):
             picture = rgb[i]
             if is_two_tone(picture):
@@ -574,7 +593,7 @@ class Denoiser(_Pipeline):
             clipped = clipped_cells(picture, level.shape)
             mean = float(level.mean())
             make_even(level, clipped)
-            if self._experts(rgb[i : i + 1], "RGB", tile, mean) == ["white"]:
+            if self._experts(rgb[i : i + 1], "RGB", tile, mean, asked) == ["white"]:
                 bring_to_measured(picture, level)
             elif self._bounded:
                 level[...] = without_texture(picture, level, clipped)
@@ -595,12 +614,13 @@ class Denoiser(_Pipeline):
         grain: float = 0.0,
         passes: int = 1,
         estimated: bool = False,
+        progress: Progress | None = None,
     ) -> NDArray:
         """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out.
 
         ``estimated`` says that ``sigma`` is what `sigma_maps` found, so that it is not asked again.
         Pictures that are drawn in two colours (`is_two_tone`) stay as they are at level 0, which is also
-        what is estimated of them.
+        what is estimated of them. The rest is as of a call.
         """
         shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
         for name, share in shares.items():
@@ -617,7 +637,7 @@ class Denoiser(_Pipeline):
         if isinstance(sigma, str):
             if sigma != "auto":
                 raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
-            levels = self.sigma_maps(pixels, layout, tile)
+            levels = self.sigma_maps(pixels, layout, tile, progress)
         else:
             levels = _levels(sigma, pixels.shape[:3])
         estimated = estimated or isinstance(sigma, str)
@@ -635,23 +655,31 @@ class Denoiser(_Pipeline):
             pixels, cleaned, levels = pixels[todo], out[todo], levels[todo]
         n, height, width = pixels.shape[:3]
         step = max(1, _PIXELS_AT_ONCE // (height * width))
+        parts = _Pieces(progress, n)
         for first in range(0, n, step):
             part = slice(first, first + step)
-            experts = self._experts(pixels[part], layout, tile)
-            lower = self._found_less(pixels[part], layout, tile, levels[part], experts) if told else {}
-            for channels, inverted in colour_groups(layout):
+            of_part = parts.next(len(pixels[part]))
+            asked = within(of_part, 0, 0)
+            experts = self._experts(pixels[part], layout, tile, progress=asked)
+            lower = self._found_less(pixels[part], layout, tile, levels[part], experts, asked) if told else {}
+            groups = list(colour_groups(layout))
+            runs = _Pieces(of_part, len(groups) * (len(experts) + len(lower)))
+            for channels, inverted in groups:
                 colour = pixels[part, ..., channels]
                 if inverted:
                     colour = 255 - colour
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
                 plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
                 bound = levels[part] if self._bounded else None
-                residual = self._residual(rgb, plane, experts, bound, tile, passes)
+                all_of_them = runs.next(len(experts))
+                residual = self._residual(rgb, plane, experts, bound, tile, passes, all_of_them)
                 for i, level in lower.items():
                     del plane  # as large as a third of the residual
                     plane = level / np.float32(255)
                     one = slice(i, i + 1)
-                    other = self._residual(rgb[one], plane, experts[one], levels[part][one], tile, passes)
+                    other = self._residual(
+                        rgb[one], plane, experts[one], levels[part][one], tile, passes, runs.next()
+                    )
                     if _energy(other) > _energy(residual[one]):
                         residual[one] = other
                     del other
@@ -666,16 +694,24 @@ class Denoiser(_Pipeline):
             out[todo] = cleaned
         return out
 
-    def _run(self, part: str, pictures: NDArray, plane: NDArray, tile: Tile) -> NDArray[np.float32]:
+    def _run(
+        self, part: str, pictures: NDArray, plane: NDArray, tile: Tile, progress: Progress | None
+    ) -> NDArray[np.float32]:
         """What one of the networks adds to pictures (N, H, W, 3) with noise (N, H, W)."""
         height, width = plane.shape[1:]
         before = OFF_GRID if part == "denoiser" else 0
         pictures, plane = (self._continued(x, part, before) for x in (pictures, plane))
-        found = self.engine.run(part, pictures, plane=plane, tile=tile)
+        found = self.engine.run(part, pictures, plane=plane, tile=tile, progress=progress)
         return found[:, before : before + height, before : before + width]
 
     def _found_less(
-        self, pixels: NDArray, layout: str, tile: Tile, levels: NDArray, experts: list[str]
+        self,
+        pixels: NDArray,
+        layout: str,
+        tile: Tile,
+        levels: NDArray,
+        experts: list[str],
+        progress: Progress | None,
     ) -> dict[int, NDArray[np.float32]]:
         """The levels (1, H, W) that are estimated of pictures which are told to be noisier by far.
 
@@ -685,7 +721,7 @@ class Denoiser(_Pipeline):
         found = {}
         for i, expert in enumerate(experts):
             if expert == "denoiser":
-                maps = self.sigma_maps(pixels[i : i + 1], layout, tile)
+                maps = self.sigma_maps(pixels[i : i + 1], layout, tile, progress)
                 if levels[i].mean() > _TOLD_MORE * maps.mean() > 0:
                     found[i] = np.minimum(maps, levels[i])
         return found
@@ -698,6 +734,7 @@ class Denoiser(_Pipeline):
         bound: NDArray | None,
         tile: Tile,
         passes: int,
+        progress: Progress | None,
     ) -> NDArray[np.float32]:
         """What to add to pictures ``rgb`` (N, H, W, 3) with noise ``plane`` (N, H, W), mean of the passes.
 
@@ -707,9 +744,12 @@ class Denoiser(_Pipeline):
         total: NDArray[np.float32] | None = None
         alike = len(set(experts)) == 1
         groups = [slice(None)] if alike else [slice(i, i + 1) for i in range(len(experts))]
+        runs = _Pieces(progress, passes * len(groups))
         for which in _ORIENTATIONS[:passes]:
             turned, levels = orient(rgb, which), orient(plane[..., None], which)[..., 0]
-            found = [self._run(experts[some][0], turned[some], levels[some], tile) for some in groups]
+            found = [
+                self._run(experts[some][0], turned[some], levels[some], tile, runs.next()) for some in groups
+            ]
             residual = unorient(found[0] if len(found) == 1 else np.concatenate(found), which)
             if bound is not None:
                 _bound(residual, bound)
@@ -717,6 +757,17 @@ class Denoiser(_Pipeline):
             del turned, levels, found, residual  # each is as large as the picture
         assert total is not None
         return total if passes == 1 else np.multiply(total, np.float32(1 / passes), out=total)
+
+
+class _Pieces:
+    """Reports of one piece of work after the other, ``total`` in all, as those of the whole."""
+
+    def __init__(self, progress: Progress | None, total: float) -> None:
+        self._progress, self._total, self._begun = progress, total, 0.0
+
+    def next(self, size: float = 1) -> Progress | None:
+        start, self._begun = self._begun, self._begun + size
+        return within(self._progress, start / self._total, size / self._total)
 
 
 def _energy(x: NDArray[np.float32]) -> float:

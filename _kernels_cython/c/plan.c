@@ -539,7 +539,32 @@ typedef struct run {
     char *arena;
     const zn_picture *in, *out;
     double *times;
+    const zn_watch *watch;
+    double all, done, next; /* work of the plan, of it done, and when to look */
+    int ended[2];           /* whether to leave, behind barriers with even and with odd numbers */
 } run;
+
+/* About how long a row of a step takes, in multiplications. */
+static double row_work(const zn_step *s)
+{
+    double values = 1;
+    for (int i = 0; i < s->product_count + s->expand_count; i++) {
+        const zn_product *p = i < s->product_count ? s->products + i : s->expand + i - s->product_count;
+        values += (double)p->columns * p->segments * p->depth;
+    }
+    return values * s->width / (s->kind == ZN_WINOGRAD ? ZN_WINOGRAD_OUT * ZN_WINOGRAD_OUT : 1);
+}
+
+/* By the caller's thread, before the barrier behind a step: whether all are to leave after it. */
+static int is_ended(run *r, double work)
+{
+    r->done += work;
+    if (!r->watch || zn_now() < r->next)
+        return 0;
+    const int ended = r->watch->look(r->watch->context, r->done / r->all) != 0;
+    r->next = zn_now() + r->watch->seconds;
+    return ended;
+}
 
 static void do_step(const work *w, const zn_step *s)
 {
@@ -558,7 +583,7 @@ static void do_step(const work *w, const zn_step *s)
 
 static void walk(void *context, zn_team *team, int thread, int threads)
 {
-    const run *r = context;
+    run *const r = context;
     work w = {
         .k = r->plan->kernels, .float_kernels = r->plan->float_kernels,
         .arena = r->arena,
@@ -567,6 +592,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
     };
     double *const clock = r->times ? r->times + r->plan->count : NULL;
     double before = zn_now();
+    int *ended = r->ended; /* another one behind the next barrier: who is late still reads this one */
     for (int i = 0; i < r->plan->count;) {
         const zn_step *first = r->plan->steps + i;
         const int steps = max_int(first->chain, 1), bands = max_int(first->bands, 1);
@@ -577,7 +603,12 @@ static void walk(void *context, zn_team *team, int thread, int threads)
                 if (band == 0 && s->border.held > 0)
                     clear_border(&w, &s->border);
                 do_step(&w, s);
+                if (thread == 0)
+                    *ended = is_ended(r, row_work(s) * (w.to - w.from));
                 zn_team_barrier_timed(team, clock);
+                if (*ended)
+                    return;
+                ended = r->ended + (ended == r->ended);
                 if (clock && thread == 0) {
                     r->times[s - r->plan->steps] += *clock - before;
                     before = *clock;
@@ -588,8 +619,11 @@ static void walk(void *context, zn_team *team, int thread, int threads)
 }
 
 int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *in, const zn_picture *out,
-                int threads, double *times)
+                int threads, double *times, const zn_watch *watch)
 {
-    run r = {.plan = plan, .arena = arena, .in = in, .out = out, .times = times};
+    run r = {.plan = plan, .arena = arena, .in = in, .out = out, .times = times, .watch = watch,
+             .next = watch ? zn_now() + watch->seconds : 0};
+    for (int i = 0; i < plan->count; i++)
+        r.all += row_work(plan->steps + i) * plan->steps[i].rows;
     return zn_team_run(threads, walk, &r);
 }

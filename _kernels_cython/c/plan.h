@@ -140,9 +140,19 @@ typedef struct zn_plan {
     ptrdiff_t scratch_bytes; /* of each thread */
 } zn_plan;
 
+/* Who looks after a run: `look` is called on the caller's thread, between steps, at most every so many seconds
+ * and after as many for the first time, with the share that is done. Anything but 0 ends the run, whose output
+ * then is of no use. */
+typedef struct zn_watch {
+    int (*look)(void *context, double done);
+    void *context;
+    double seconds;
+} zn_watch;
+
 /* Run a plan on up to `threads` threads; returns how many it were. `times`, if not NULL, has
- * count + 1 values: to each step's the seconds that it took are added, the last is the clock. */
+ * count + 1 values: to each step's the seconds that it took are added, the last is the clock. `watch` may be
+ * NULL. */
 int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *in, const zn_picture *out,
-                int threads, double *times);
+                int threads, double *times, const zn_watch *watch);
 
 #endif

@@ -20,6 +20,7 @@ grid, so that its values are those of the whole picture. Layers that need the wh
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
@@ -33,12 +34,18 @@ from . import geometry
 from .geometry import Region, Stage
 from .limits import memory_budget
 
-__all__ = ["Engine", "OutputType", "Tile"]
+__all__ = ["Engine", "OutputType", "Progress", "Tile", "within"]
 
 OutputType = Literal["float32", "uint8", "uint16"]
 Tile = Literal["auto"] | int
+Progress = Callable[[float], object]
 
 _FORMATS = ("uint8", "uint16", "float32")
+
+
+def within(progress: Progress | None, start: float, size: float) -> Progress | None:
+    """Reports of a piece, which has a share of ``size`` from ``start`` on, as those of the whole."""
+    return None if progress is None else lambda share: progress(start + size * share)
 
 
 class Engine(abc.ABC):
@@ -82,6 +89,7 @@ class Engine(abc.ABC):
         plane: NDArray[np.float32] | None = None,
         out: OutputType = "float32",
         tile: Tile = "auto",
+        progress: Progress | None = None,
     ) -> NDArray[Any]:
         """Run one part of the model.
 
@@ -96,6 +104,8 @@ class Engine(abc.ABC):
             its values clipped to [0, 1], scaled and rounded to nearest.
         tile : "auto" cuts large pictures so that the working memory stays near `budget`; 0 never
             does; a number N makes tiles of about N x N picture pixels.
+        progress : called in this thread, after each tile and by the native engine about every tenth of a
+            second, with the share that is done, in [0, 1]. What it raises ends the run.
 
         Returns
         -------
@@ -119,8 +129,10 @@ class Engine(abc.ABC):
         padded = (-(-height // step) * step, -(-width // step) * step)
         wanted = whole.output_size(height), whole.output_size(width)
         result = np.empty((x.shape[0], *wanted, whole.out_channels), out)
-        for i in range(x.shape[0]):
-            self._run_image(part, x[i], None if plane is None else plane[i], padded, result[i], tile)
+        n = x.shape[0]
+        for i in range(n):
+            one = within(progress, i / n, 1 / n)
+            self._run_image(part, x[i], None if plane is None else plane[i], padded, result[i], tile, one)
         return result
 
     def _checked(
@@ -158,6 +170,7 @@ class Engine(abc.ABC):
         padded: tuple[int, int],
         target: NDArray[Any],
         tile: Tile,
+        progress: Progress | None,
     ) -> None:
         whole = self._whole[part]
         if tile == 0 or (tile == "auto" and self._working_bytes(whole, *padded) <= self.budget):
@@ -167,8 +180,9 @@ class Engine(abc.ABC):
         source = image
         scale = Fraction(1)  # of the stage's input
         picture = max(whole.scale, Fraction(1))  # a decoder's picture is its output
-        for stage in stages:
+        for number, stage in enumerate(stages):
             last = stage is stages[-1]
+            of_stage = within(progress, number / len(stages), 1 / len(stages))
             size = stage.output_size(padded[0]), stage.output_size(padded[1])
             output = target if last else np.empty((*size, stage.out_channels), np.float32)
             wanted = output.shape[0], output.shape[1]
@@ -181,12 +195,18 @@ class Engine(abc.ABC):
                     )  # fmt: skip
                 else:
                     side = (geometry.tile_side(stage, tile, picture / scale),) * 2
+            done = 0.0
             for region in geometry.regions(stage, padded, wanted, side):
                 rows, columns = region.rows, region.columns
+                piece = output[rows.start : rows.stop, columns.start : columns.stop]
+                share = piece.shape[0] * piece.shape[1] / (wanted[0] * wanted[1])
                 self._run_region(
-                    stage, source, plane if stage is stages[0] else None, region,
-                    output[rows.start : rows.stop, columns.start : columns.stop],
+                    stage, source, plane if stage is stages[0] else None, region, piece,
+                    within(of_stage, done, share),
                 )  # fmt: skip
+                done += share
+                if of_stage is not None:
+                    of_stage(min(done, 1.0))
             source, padded = output, size
             scale *= stage.scale
 
@@ -202,11 +222,12 @@ class Engine(abc.ABC):
         plane: NDArray[np.float32] | None,
         region: Region,
         target: NDArray[Any],
+        progress: Progress | None,
     ) -> None:
         """Compute one tile into ``target``, a view of the output.
 
         ``source`` is the whole unpadded input of the stage; the region may stick out of it at the
-        bottom and right, where its last row and column are repeated.
+        bottom and right, where its last row and column are repeated. ``progress`` is about this tile.
         """
 
     def stats(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, MissingDependencyError, why_no_kernels
 from ..weights import Weights
-from .base import Engine
+from .base import Engine, Progress
 from .geometry import Region, Stage
 from .limits import default_threads
 from .packing import Packer
@@ -27,6 +27,8 @@ except ImportError as error:
 
 __all__ = ["NativeEngine"]
 
+#: Between two reports of a run, and two looks for a Ctrl-C.
+WATCH_SECONDS = 0.1
 #: Plans that an engine remembers; a tiled picture needs about nine sizes.
 PLANS = 32
 
@@ -124,12 +126,14 @@ class NativeEngine(Engine):
         plane: NDArray[np.float32] | None,
         region: Region,
         target: NDArray[Any],
+        progress: Progress | None,
     ) -> None:
         rows, columns = region.rows, region.columns
         plan = self._plan(stage, rows.hi - rows.lo, columns.hi - columns.lo)
         arena = self._take(plan.arena_bytes)
         try:
-            plan.run(arena, source, plane, rows.lo, columns.lo, target, rows.skip, columns.skip)
+            plan.run(arena, source, plane, rows.lo, columns.lo, target, rows.skip, columns.skip,
+                     progress=progress, seconds=WATCH_SECONDS)  # fmt: skip
         finally:
             self._give(arena)
 

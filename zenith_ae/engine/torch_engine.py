@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, MissingDependencyError
 from ..models import spec
 from ..weights import Weights
-from .base import Engine
+from .base import Engine, Progress
 from .geometry import Region, Stage
 from .limits import memory_budget
 
@@ -157,6 +157,7 @@ class TorchEngine(Engine):
         plane: NDArray[np.float32] | None,
         region: Region,
         target: NDArray[Any],
+        progress: Progress | None,
     ) -> None:
         with torch.inference_mode(), _as_it_is(self._device.type), _exact_floats:
             x = self._load(source, region)
