@@ -8,9 +8,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
@@ -36,13 +36,16 @@ if TYPE_CHECKING:
     from zenith_ae.engine import Progress
     from zenith_ae.engine import Tile as Tiles
     from zenith_ae.images import Picture
-    from zenith_ae.pipelines import Denoiser
+    from zenith_ae.pipelines import Change, Denoiser
 
 __all__ = [
-    "ANY_PATH", "Compute", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write", "chosen_tag",
-    "common", "denoised", "encoding_notes", "facts", "output_name", "picture_kind", "picture_suffix",
-    "picture_writer", "read", "read_every", "tagged", "write_stdout", "writing",
+    "ANY_PATH", "Compute", "Made", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write",
+    "chosen_tag", "common", "denoised", "encoding_notes", "facts", "output_name", "picture_kind",
+    "picture_suffix", "picture_writer", "read", "read_every", "tagged", "write_stdout", "writing",
 ]  # fmt: skip
+
+#: What networks made of each frame of a picture: the mean noise level, and the changes.
+Made: TypeAlias = "list[tuple[float, list[Change]]]"
 
 #: `watch` rests at least this many times as long as a look at its folder took the CPU.
 LOOKING = 4
@@ -431,25 +434,38 @@ def denoised(
     settings: dict[str, Any],
     tile: Tiles = "auto",
     progress: Progress | None = None,
+    made: Made | None = None,
 ) -> tuple[Picture, float]:
     """The picture with every frame or page denoised, and the mean of the levels used.
 
     ``sigma`` is "auto" or a number; ``settings`` are strength, luma, chroma, grain and passes; ``progress``
-    is as of `zenith_ae.Denoiser`.
+    is as of `zenith_ae.Denoiser`. ``made`` is a list that gets what the networks make of each frame; with the
+    list of an earlier call, which has all but the first four settings in common, they need not run.
     """
     from zenith_ae.engine import within
+    from zenith_ae.pipelines import changed
 
+    shares = dict(settings)
+    passes = shares.pop("passes", 1)
     levels: list[float] = []
     auto, each = isinstance(sigma, str), 1 / len(picture.frames)
 
     def clean(one: Picture) -> Picture:
-        pixels, report = one.pixels[None], within(progress, len(levels) * each, each)
-        level: Any = model.sigma_maps(pixels, one.layout, tile, report) if auto else sigma
-        levels.append(float(level if isinstance(level, (int, float)) else level.mean()))
-        result = model.clean(
-            pixels, one.layout, level, tile=tile, estimated=auto, progress=report, **settings
-        )
-        return one.with_pixels(result[0])
+        pixels, count = one.pixels[None], len(levels)
+        changes: Iterable[Change]
+        if made is not None and count < len(made):
+            level, changes = made[count]
+        else:
+            report = within(progress, count * each, each)
+            maps: Any = model.sigma_maps(pixels, one.layout, tile, report) if auto else sigma
+            level = float(maps if isinstance(maps, (int, float)) else maps.mean())
+            changes = model.changes(
+                pixels, one.layout, maps, tile, passes=passes, estimated=auto, progress=report
+            )
+            if made is not None:
+                made.append((level, changes := list(changes)))
+        levels.append(level)
+        return one.with_pixels(changed(pixels, changes, **shares, keep=made is not None)[0])
 
     result = picture.map(clean)
     return result, sum(levels) / len(levels)

@@ -52,7 +52,7 @@ from zenith_ae.latents import (
 from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training.degradations import blur
 
-from .session import denoised, encoding_notes, output_name
+from .session import Made, denoised, encoding_notes, output_name
 
 __all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models", "short"]
 
@@ -68,6 +68,8 @@ LOSSLESS_PIXELS = 2**21
 #: The largest picture that models are compared on; of larger ones the middle is taken.
 COMPARE_PIXELS = 2**21
 THUMBNAIL = 320
+#: The largest picture of which the page remembers what a network made, 12 bytes a pixel.
+REMEMBERED_PIXELS = 2**25
 #: The PSNR of equal pictures, which is infinite but to be JSON.
 EQUAL = 999.0
 #: Pictures of a batch that the gallery shows.
@@ -175,6 +177,7 @@ class Workshop:
         self._models: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._kept: set[Path] = set()
+        self._made: tuple[Any, Made] = None, []  # what it is of, and what a network made of that
 
     def model(self, name: str, kind: str) -> Any:
         """A shipped model, loaded once. Names come from visitors: files are not looked for."""
@@ -232,16 +235,28 @@ class Workshop:
         model: str,
         sigma: float | None = None,
         progress: Progress | None = None,
+        remember: bool = False,
         **settings: Any,
     ) -> Result:
         """Denoise one picture; ``sigma`` None estimates the noise everywhere.
 
         ``settings`` are strength, luma, chroma, grain and passes of `zenith_ae.Denoiser`, as ``progress`` is.
+        ``remember`` keeps what the network makes of the picture until the next is remembered, so that other
+        shares of the strength take it no time: then ``adjustable`` is among the facts, and ``remembered``
+        where this was such a time.
         """
         picture, name = self._read(file, every=True)
         denoiser = self.model(model, "denoiser")
         folder, facts = self.new_folder(), self._facts(picture, name)
-        clean, level, seconds = _clean(denoiser, picture, sigma, settings, progress)
+        key = file, model, sigma, settings.get("passes", 1)
+        made: Made | None = None
+        if remember and picture.area <= REMEMBERED_PIXELS:
+            made = self._made[1] if self._made[0] == key else []
+            facts |= {"adjustable": True, "remembered": bool(made)}
+            self._made = None, []  # what is there of another picture makes room
+        clean, level, seconds = _clean(denoiser, picture, sigma, settings, progress, made)
+        if made is not None:
+            self._made = key, made
         files, notes = {}, list(picture.every_note)
         files["picture"] = self._write(clean, folder, output_name(name, result_of(model)), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
@@ -250,6 +265,11 @@ class Workshop:
         facts |= {"model": model, "sigma": level, "estimated": sigma is None, **settings}
         facts |= _speed(picture, seconds) | {"gain": gain} | self._output(files["picture"], notes)
         return Result(facts, files)
+
+    def forget(self, file: str | None) -> None:
+        """What is remembered of a picture that has gone makes room."""
+        if self._made[0] and self._made[0][0] == file:
+            self._made = None, []
 
     # ---- latents --------------------------------------------------------------------------------
 
@@ -679,6 +699,7 @@ def _clean(
     sigma: float | None,
     settings: dict[str, Any],
     progress: Progress | None = None,
+    made: Made | None = None,
 ) -> tuple[Picture, float, float]:
     """(clean picture with all its frames or pages, mean noise level, seconds of the model)."""
     if not all(math.isfinite(n) for n in (sigma or 0, *settings.values()) if isinstance(n, (int, float))):
@@ -686,7 +707,9 @@ def _clean(
     if not 0 <= (sigma or 0) <= 255:
         raise ImageError(f"the noise level must be from 0 to 255, got {sigma:g}")
     start = time.perf_counter()
-    result, level = denoised(model, picture, "auto" if sigma is None else sigma, settings, progress=progress)
+    result, level = denoised(
+        model, picture, "auto" if sigma is None else sigma, settings, progress=progress, made=made
+    )
     return result, round(level, 2), time.perf_counter() - start
 
 

@@ -150,6 +150,12 @@ _STALE = """() => {
     listen('input', '.settings', 'add');
     listen('click', '.go', 'delete');
     listen('click', '.halt', 'add');
+    // With another share of what is known already the result follows by itself.
+    document.addEventListener('change', ({target}) => {
+        const tab = target.closest('[role=tabpanel]');
+        if (target.closest('.share') && tab.querySelector('.result.adjustable'))
+            tab.querySelector('.adjust')?.click();
+    });
     new MutationObserver(show).observe(document.body, {childList: true, subtree: true});
 }"""
 
@@ -186,7 +192,8 @@ class _View:
     moved : whether there are other files than those of that job; only in tabs of many.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
         self.shown: str | None = None
         self.again = self.busy = self.moved = False
         self._file: str | None = None
@@ -196,6 +203,8 @@ class _View:
 
     def turn(self, file: str | None) -> None:
         """Another file is there, or none: a job of the one before has no use."""
+        if file != self._file:
+            self._workshop.forget(self._file)
         self._gone = (self._gone | {self._file}) - {file}
         self._file = file
         if self.shown != file:  # else its job was faster than this
@@ -234,16 +243,18 @@ class _View:
 class _Views:
     """The view of a tab in each window. The job of a window that closes stops."""
 
-    def __init__(self, page: gr.Blocks) -> None:
+    def __init__(self, page: gr.Blocks, workshop: Workshop) -> None:
         self._views: dict[str, _View] = {}
+        self._workshop = workshop
         page.unload(self._leave)
 
     def of(self, request: gr.Request) -> _View:
-        return self._views.setdefault(str(request.session_hash), _View())
+        return self._views.setdefault(str(request.session_hash), _View(self._workshop))
 
     def _leave(self, request: gr.Request) -> None:
         if view := self._views.pop(str(request.session_hash), None):
             view.stop()
+            view.turn(None)
 
 
 def theme() -> gr.themes.Base:
@@ -431,12 +442,12 @@ def _noise_controls() -> list[Any]:
                        info="It looks at every part. Switch off to choose the level.")  # fmt: skip
     level = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
                       info="5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
-    strength = gr.Slider(0, 1, 1, step=0.05, label="Strength",
-                         info="How much of it goes: 1 all, 0 nothing.")  # fmt: skip
+    share: dict[str, Any] = {"minimum": 0, "maximum": 1, "step": 0.05, "elem_classes": "share"}
+    strength = gr.Slider(value=1, label="Strength", info="How much of it goes: 1 all, 0 nothing.", **share)
     with gr.Accordion("More", open=False):
-        luma = gr.Slider(0, 1, 1, step=0.05, label="Brightness", info="Its share of the strength.")
-        chroma = gr.Slider(0, 1, 1, step=0.05, label="Colour", info="Its share of the strength.")
-        grain = gr.Slider(0, 1, 0, step=0.05, label="Keep fine grain", info="A little looks like film.")
+        luma = gr.Slider(value=1, label="Brightness", info="Its share of the strength.", **share)
+        chroma = gr.Slider(value=1, label="Colour", info="Its share of the strength.", **share)
+        grain = gr.Slider(value=0, label="Keep fine grain", info="A little looks like film.", **share)
         passes = gr.Radio(
             list(PASSES), value=1, label="Passes", info="The mean of several is cleaner, but takes longer."
         )
@@ -459,7 +470,7 @@ def _level(sigma: float | None) -> float | None:
 
 
 def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
-    views = _Views(page)
+    views = _Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture", [*PICTURES, ".zip"])  # to be told where a ZIP goes
@@ -471,6 +482,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                                elem_classes="go", scale=3, min_width=160)  # fmt: skip
                 stop = gr.Button("Cancel", size="lg", elem_id="denoise-stop", elem_classes="halt", scale=1,
                                  min_width=90, interactive=False)  # fmt: skip
+            adjust = gr.Button("Adjust", visible="hidden", elem_classes=["go", "adjust"])
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
             slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
@@ -535,8 +547,10 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     def run(
         report: Progress, file: str | None, model: str, auto: bool, sigma: float, *settings: Any
     ) -> Updates:
-        result = workshop.denoise(file, model, None if auto else sigma, report, **_settings(*settings))
+        result = workshop.denoise(file, model, None if auto else sigma, report, True, **_settings(*settings))
         found, files = result.facts, result.files
+        cards = _facts(_what(found), _noise_fact(found), _time(found))
+        adjustable = " adjustable" if found.get("adjustable") else ""
         sharpened = VERBS.get(model) == "Sharpen"
         note = f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
         note += (
@@ -547,8 +561,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         return {
             wait: gr.HTML(visible=False),
             slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
-            facts: f"<div class=result>{_facts(_what(found), _noise_fact(found), _time(found))}</div>"
-            + _notes(found),
+            facts: f"<div class='result{adjustable}'>{cards}</div>" + _notes(found),
             get: _download(found, files["picture"]),
             more: gr.Accordion("What was changed" if sharpened else "What was removed", visible=True),
             removed: files["removed"],
@@ -558,10 +571,12 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     file.change(turn, file, outputs, **AT_ONCE, **PRIVATE).then(
         show, [file, model], [*outputs, level], show_progress_on=facts, **DEVICE, **PRIVATE
     )
-    go.click(press, None, stop, **AT_ONCE, **PRIVATE).then(
-        _for_file(workshop, views, run, facts, blank, idle), [file, *controls], [*outputs, stop],
-        scroll_to_output=True, show_progress_on=[slider], **LATEST, **DEVICE, **PRIVATE,
-    )  # fmt: skip
+    work = _for_file(workshop, views, run, facts, blank, idle)
+    for button, following in ((go, True), (adjust, False)):
+        button.click(press, None, stop, **AT_ONCE, **PRIVATE).then(
+            work, [file, *controls], [*outputs, stop], scroll_to_output=following, show_progress_on=[slider],
+            show_progress="full" if following else "minimal", **LATEST, **DEVICE, **PRIVATE,
+        )  # fmt: skip
     stop.click(cancel, None, stop, **AT_ONCE, **PRIVATE)
 
 
@@ -569,7 +584,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
 
 def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
-    names, views = shipped_models("autoencoder"), _Views(page)
+    names, views = shipped_models("autoencoder"), _Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture, or a latent file", [*PICTURES, ".safetensors"])
@@ -668,7 +683,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
 
 def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
-    views = _Views(page)
+    views = _Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             files = _drop("Pictures, or a ZIP of them", None, many=True)
@@ -796,7 +811,7 @@ def _zip_label(state: BatchState) -> str:
 
 
 def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
-    views = _Views(page)
+    views = _Views(page, workshop)
     names = [*shipped_models("denoiser"), *shipped_models("autoencoder")]
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
@@ -1022,8 +1037,10 @@ def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
 
 
 def _time(facts: dict[str, Any]) -> tuple[str, str]:
-    speed = f"{facts['megapixels_per_second']:g}"
-    return "Time", f"{_seconds(facts['seconds'])} <small>{speed} megapixels/s</small>"
+    speed = f"{facts['megapixels_per_second']:g} megapixels/s"
+    if facts.get("remembered"):
+        speed = "as the network was done"
+    return "Time", f"{_seconds(facts['seconds'])} <small>{speed}</small>"
 
 
 def _digits(number: float, count: int) -> str:

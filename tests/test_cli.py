@@ -321,7 +321,7 @@ def test_an_interrupted_batch_finishes_the_file_in_hand(here, dn, capsys, monkey
     from zenith_ae import image_writing
     from zenith_ae.pipelines import Denoiser
 
-    write, clean, calls = image_writing.write_picture, Denoiser.clean, []
+    write, changes, calls = image_writing.write_picture, Denoiser.changes, []
 
     def slow(picture, path, quality=None):
         time.sleep(0.2)
@@ -331,10 +331,10 @@ def test_an_interrupted_batch_finishes_the_file_in_hand(here, dn, capsys, monkey
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return clean(self, *arguments, **options)
+        return changes(self, *arguments, **options)
 
     monkeypatch.setattr(image_writing, "write_picture", slow)
-    monkeypatch.setattr(Denoiser, "clean", interrupted)
+    monkeypatch.setattr(Denoiser, "changes", interrupted)
     assert run(["denoise", "in", "-o", "out", *dn]) == 130
     assert tree("out") == ["0.denoised.png", "1.denoised.png"]
     assert capsys.readouterr().out.count(" -> ") == 2  # the one in hand is told of too
@@ -469,13 +469,13 @@ def test_an_output_that_others_write_meanwhile_is_skipped_too(here, dn, capsys, 
         picture(name)
     from zenith_ae.pipelines import Denoiser
 
-    clean = Denoiser.clean
+    changes = Denoiser.changes
 
     def slow(self, *arguments, **options):
         (here / "b.denoised.png").write_bytes(b"mine")
-        return clean(self, *arguments, **options)
+        return changes(self, *arguments, **options)
 
-    monkeypatch.setattr(Denoiser, "clean", slow)
+    monkeypatch.setattr(Denoiser, "changes", slow)
     assert run(["denoise", "a.png", "b.png", "c.png", "--json", *dn]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["status"] for line in lines] == ["done", "skipped", "done"]
@@ -641,7 +641,7 @@ def test_a_folder_that_takes_no_files_is_found_before_the_work(here, dn, capsys,
     Path("out").mkdir()
     access, closed = os.access, os.path.realpath("out")
     monkeypatch.setattr(os, "access", lambda path, mode: str(path) != closed and access(path, mode))
-    monkeypatch.setattr(zenith_ae.Denoiser, "clean", lambda *_, **__: pytest.fail("all for nothing"))
+    monkeypatch.setattr(zenith_ae.Denoiser, "changes", lambda *_, **__: pytest.fail("all for nothing"))
     assert run(["denoise", "a.png", "-o", "out", *dn]) == 1
     assert "out/a.denoised.png: cannot write: Permission denied" in capsys.readouterr().err
 
@@ -782,7 +782,7 @@ def test_unexpected_errors_are_one_line_too(here, dn, capsys, monkeypatch):
 
     picture("a.png")
     monkeypatch.setattr(images, "from_pil", broken)
-    monkeypatch.setattr("zenith_ae.pipelines.Denoiser.clean", broken)
+    monkeypatch.setattr("zenith_ae.pipelines.Denoiser.changes", broken)
     assert run(["denoise", "a.png", *dn]) == 1
     one_line(capsys.readouterr().err)
 
@@ -858,9 +858,9 @@ def test_progress_stays_within_a_row_of_the_terminal(monkeypatch):
         assert line == shown
     reporter.progress("[1/2] denoising a.png")
     reporter.advance(0)
-    assert written.getvalue().endswith("\x1b[K[1/2] denoising a.pn")
+    assert written.getvalue().endswith("\x1b[K[1/2] denoising a.p")
     reporter.advance(0.42)
-    assert written.getvalue().endswith("\x1b[K 42%  [1/2] denoisin")
+    assert written.getvalue().endswith("\x1b[K 42%  [1/2] denoisi")
 
 
 # ---- what is printed

@@ -887,7 +887,7 @@ def test_grey_is_the_mean_of_what_the_network_makes_of_three_channels(tmp_path):
     grey = noise((64, 32), np.float32)  # whole tiles
     rgb = np.repeat(grey[..., None], 3, axis=2)
     plane = np.full((1, 64, 32), 20 / 255, np.float32)
-    residual = dn._run("denoiser", rgb[None], plane, 0)[0].mean(axis=2)
+    residual = dn._run("denoiser", rgb[None], plane, 0, None)[0].mean(axis=2)
     expected = np.clip(grey + 0.3 * residual, 0, 1)
     assert np.allclose(dn(grey, sigma=20, strength=0.3), expected, atol=1e-5)
 

@@ -303,14 +303,14 @@ def test_health_models_metrics_and_a_page_from_nowhere_else(client):
 
 def test_too_many_and_too_slow_requests_are_turned_away(monkeypatch):
     release, started = threading.Event(), threading.Event()
-    clean = Denoiser.clean
+    changes = Denoiser.changes
 
     def slow(self, *arguments, **options):
         started.set()
         release.wait(60)
-        return clean(self, *arguments, **options)
+        return changes(self, *arguments, **options)
 
-    monkeypatch.setattr(Denoiser, "clean", slow)
+    monkeypatch.setattr(Denoiser, "changes", slow)
     limits = Limits(jobs=1, queue=1, seconds=3)  # in which three requests come in, on a busy machine too
     body = png(noisy())
     with TestClient(create_app(limits, threads=1)) as client, ThreadPoolExecutor(2) as pool:
@@ -335,14 +335,14 @@ def test_what_the_server_lacks_is_no_fault_of_the_request(client, monkeypatch):
     def lacks(*_: object, **__: object) -> None:
         raise MissingDependencyError("this needs rawpy: pip install 'zenith-ae[raw]'")
 
-    monkeypatch.setattr(Denoiser, "clean", lacks)
+    monkeypatch.setattr(Denoiser, "changes", lacks)
     answer = client.post("/denoise", content=png(noisy()))
     assert answer.status_code == 501
     assert "rawpy" in answer.json()["detail"]
 
 
 def test_work_that_nobody_waits_for_any_more_ends(monkeypatch):
-    ended, real = threading.Event(), Denoiser.clean
+    ended, real = threading.Event(), Denoiser.changes
 
     def endless(self, *arguments, progress, **options):
         if ended.is_set():
@@ -354,7 +354,7 @@ def test_work_that_nobody_waits_for_any_more_ends(monkeypatch):
         finally:
             ended.set()
 
-    monkeypatch.setattr(Denoiser, "clean", endless)
+    monkeypatch.setattr(Denoiser, "changes", endless)
     with TestClient(create_app(Limits(jobs=1, queue=0, seconds=1), threads=1)) as client:
         body = png(noisy())
         assert client.post("/denoise?sigma=5", content=body).status_code == 504
@@ -368,7 +368,7 @@ def test_work_that_nobody_waits_for_any_more_ends(monkeypatch):
 def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):
     """Through the ASGI interface: the test client cannot hang up."""
     begun, release, done = threading.Event(), threading.Event(), []
-    real = Denoiser.clean
+    real = Denoiser.changes
 
     def slow(self, pixels, *arguments, **options):
         begun.set()
@@ -376,7 +376,7 @@ def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):
         done.append(pixels.shape[2])
         return real(self, pixels, *arguments, **options)
 
-    monkeypatch.setattr(Denoiser, "clean", slow)
+    monkeypatch.setattr(Denoiser, "changes", slow)
     app = create_app(Limits(jobs=1, queue=2), threads=1)
 
     async def post(width, hang_up, more=0):

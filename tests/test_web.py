@@ -35,6 +35,7 @@ from zenith_ae.app.web_jobs import Workshop, safe_name, shipped_models
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.images import Picture, read_picture
 from zenith_ae.latents import LatentFile, encode_latents, read_latents, write_latents
+from zenith_ae.pipelines import Denoiser
 
 SCREENSHOTS = os.environ.get("ZENITH_SCREENSHOTS")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -148,6 +149,36 @@ def test_every_page_of_a_file_is_denoised_and_the_first_is_shown(shop):
             assert np.array_equal(np.asarray(image), noise(seed=i) + 20)
     with Image.open(result.files["before"]) as shown:
         assert np.array_equal(np.asarray(shown), noise(seed=0))
+
+
+@pytest.mark.parametrize("layout", ["rgb", "pages"])
+def test_other_shares_of_a_remembered_picture_are_what_they_would_be(shop, monkeypatch, layout):
+    ran, real = [], Denoiser.changes
+    monkeypatch.setattr(Denoiser, "changes", lambda *a, **k: (ran.append(1), real(*a, **k))[1])
+    pages = [Image.fromarray(noise(seed=seed)) for seed in range(2 if layout == "pages" else 1)]
+    buffer = io.BytesIO()
+    pages[0].save(buffer, "TIFF", save_all=True, append_images=pages[1:])
+    file = put_bytes(shop, "x.tif", buffer.getvalue())
+    for turn, shares in enumerate(
+        ({}, {"strength": 0.3}, {"luma": 0.2, "chroma": 0.9, "grain": 0.5}, {"strength": 0}, {})
+    ):
+        ran.clear()
+        got = shop.denoise(file, "adds-sigma", remember=True, **shares)
+        assert len(ran) == (0 if turn else len(pages))
+        assert got.facts["adjustable"] and got.facts["remembered"] == (turn > 0)
+        expected = shop.denoise(file, "adds-sigma", **shares)
+        assert "adjustable" not in expected.facts
+        results = [Path(one.files["picture"]).read_bytes() for one in (got, expected)]
+        assert results[0] == results[1] and got.facts["sigma"] == expected.facts["sigma"]
+    for more in ({"sigma": 5.0}, {"passes": 2}):  # which the network must see
+        ran.clear()
+        assert not shop.denoise(file, "adds-sigma", remember=True, **more).facts["remembered"] and ran
+    shop.forget("another")
+    assert shop.denoise(file, "adds-sigma", remember=True, passes=2).facts["remembered"]
+    shop.forget(file)
+    assert not shop.denoise(file, "adds-sigma", remember=True, passes=2).facts["remembered"]
+    monkeypatch.setattr(web_jobs, "REMEMBERED_PIXELS", 20)
+    assert "adjustable" not in shop.denoise(file, "adds-sigma", remember=True).facts
 
 
 def test_settings_reach_the_model(shop):
@@ -1060,7 +1091,7 @@ def held(monkeypatch):
     """The first denoising stands at 42 % until ``gate`` is set; ``asked``, ``done``: widths of pictures."""
     held, real = SimpleNamespace(gate=threading.Event(), asked=[], done=[]), web_jobs._clean
 
-    def clean(model, picture, sigma, settings, progress=None):
+    def clean(model, picture, sigma, settings, progress=None, made=None):
         held.asked.append(picture.width)
         if len(held.asked) == 1:
             if progress:
@@ -1069,7 +1100,7 @@ def held(monkeypatch):
         if progress:
             progress(0.43)
         held.done.append(picture.width)
-        return real(model, picture, sigma, settings, progress)
+        return real(model, picture, sigma, settings, progress, made)
 
     monkeypatch.setattr(web_jobs, "_clean", clean)
     yield held
@@ -1292,6 +1323,37 @@ class TestPage:
         tab.wait("#denoise-get:visible")
         tab.wait("#denoise-stop:disabled")
         assert held.done == [21]
+
+    def test_other_shares_of_what_is_known_follow_at_once(self, tab, tmp_path, monkeypatch):
+        ran, real = [], Denoiser.changes
+        monkeypatch.setattr(Denoiser, "changes", lambda *a, **k: (ran.append(1), real(*a, **k))[1])
+        (tmp_path / "x.png").write_bytes(png())
+        tab.upload(tmp_path / "x.png")
+        tab.wait("#denoise-facts .facts")
+        strength = tab.page.get_by_label("number input for Strength").locator("visible=true")
+        strength.fill("0.9")
+        tab.page.keyboard.press("Tab")
+        tab.page.wait_for_timeout(500)
+        assert ran == []  # nothing is known yet
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        for share, change in (("0.5", 5), ("1", 10), ("0", 0)):
+            picture = tab.page.get_attribute("#denoise-removed img", "src")
+            strength.fill(share)
+            tab.page.keyboard.press("Tab")
+            tab.wait(f"#denoise-removed img:not([src='{picture}'])")
+            tab.page.get_by_text("as the network was done").wait_for()
+            tab.wait("#denoise-stop:disabled")
+            with Image.open(io.BytesIO(tab.download("#denoise-get")[1])) as image:
+                assert np.array_equal(np.asarray(image), noise() + change)
+            assert tab.page.query_selector(".stale") is None
+        assert ran == [1]
+        tab.page.get_by_label("Find the noise level by itself").first.uncheck()
+        tab.wait(".stale")  # another level needs the network, and so a press
+        tab.page.click("#denoise-go")
+        tab.gone(".stale")
+        tab.page.get_by_text("megapixels/s").wait_for()
+        assert ran == [1, 1]
 
     def test_a_second_press_stops_the_job_of_the_first(self, tab, tmp_path, held):
         (tmp_path / "x.png").write_bytes(png())

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable, Iterator
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -404,6 +405,23 @@ class Autoencoder(_Pipeline):
         return from_rgb(self.decode(latents, output, pixels.shape[1:3], tile), pixels, layout)
 
 
+class Change(NamedTuple):
+    """What a network adds to some channels of some pictures of a batch, before any strength.
+
+    Attributes
+    ----------
+    pictures : their indices in the batch.
+    channels : of the layout, three or one.
+    inverted : whether these are inks, of which the network saw the light.
+    residual : (len(pictures), H, W, 3) float32 in units of [0, 1].
+    """
+
+    pictures: list[int]
+    channels: slice
+    inverted: bool
+    residual: NDArray[np.float32]
+
+
 class Denoiser(_Pipeline):
     """Removes noise from pictures. Safe to call from several threads.
 
@@ -622,43 +640,62 @@ class Denoiser(_Pipeline):
         Pictures that are drawn in two colours (`is_two_tone`) stay as they are at level 0, which is also
         what is estimated of them. The rest is as of a call.
         """
-        shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
-        for name, share in shares.items():
-            try:
-                fits = bool(0 <= share <= 1)
-                shares[name] = float(share.item() if hasattr(share, "item") else share)
-            except (TypeError, ValueError, RuntimeError):  # no number; an array; a tensor
-                fits = False
-            if not fits:
-                raise ValueError(f"{name} must be a number in 0..1, got {share!r:.60}")
-        strength, luma, chroma, grain = shares.values()
+        changes = self.changes(
+            pixels, layout, sigma, tile, passes=passes, estimated=estimated, progress=progress
+        )
+        return changed(pixels, changes, strength, luma, chroma, grain)
+
+    def changes(
+        self,
+        pixels: NDArray,
+        layout: str,
+        sigma: str | ArrayLike = "auto",
+        tile: Tile = "auto",
+        *,
+        passes: int = 1,
+        estimated: bool = False,
+        progress: Progress | None = None,
+    ) -> Iterator[Change]:
+        """What there is to add to (N, H, W, C) pixels, for `changed`; arguments as of `clean`.
+
+        Networks run, and may raise, as the changes are asked for.
+        """
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
-        if isinstance(sigma, str):
-            if sigma != "auto":
-                raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
-            levels = self.sigma_maps(pixels, layout, tile, progress)
-        else:
+        levels = None
+        if not isinstance(sigma, str):
             levels = _levels(sigma, pixels.shape[:3])
-        estimated = estimated or isinstance(sigma, str)
+        elif sigma != "auto":
+            raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
+        estimated = estimated or levels is None
         told = self._bounded and not estimated and "estimator" in self.config.parts
-        out = np.array(pixels)
+        return self._changes(pixels, layout, levels, tile, passes, told, progress)
+
+    def _changes(
+        self,
+        pixels: NDArray,
+        layout: str,
+        levels: NDArray[np.float32] | None,
+        tile: Tile,
+        passes: int,
+        told: bool,
+        progress: Progress | None,
+    ) -> Iterator[Change]:
+        if levels is None:
+            levels = self.sigma_maps(pixels, layout, tile, progress)
         todo = [
             i
             for i in range(len(pixels))
             if levels[i].any() or not (self._bounded or is_two_tone(to_rgb(pixels[i : i + 1], layout)[0]))
         ]
-        if strength == 0 or not todo:
-            return out
-        cleaned = out
         if len(todo) < len(pixels):
-            pixels, cleaned, levels = pixels[todo], out[todo], levels[todo]
-        n, height, width = pixels.shape[:3]
+            pixels, levels = pixels[todo], levels[todo]
+        height, width = pixels.shape[1:3]
         step = max(1, _PIXELS_AT_ONCE // (height * width))
-        parts = _Pieces(progress, n)
-        for first in range(0, n, step):
+        parts = _Pieces(progress, len(todo))
+        for first in range(0, len(todo), step):
             part = slice(first, first + step)
-            of_part = parts.next(len(pixels[part]))
+            of_part = parts.next(len(todo[part]))
             asked = within(of_part, 0, 0)
             experts = self._experts(pixels[part], layout, tile, progress=asked)
             lower = self._found_less(pixels[part], layout, tile, levels[part], experts, asked) if told else {}
@@ -687,12 +724,8 @@ class Denoiser(_Pipeline):
                 for change, picture in zip(residual, colour, strict=True):
                     if is_grey(picture):
                         change[...] = change.mean(axis=2, keepdims=True)
-                if (luma, chroma, grain) != (1, 1, 0):
-                    _blend(residual, luma, chroma, grain)
-                _add(cleaned[part, ..., channels], residual, -strength if inverted else strength)
-        if cleaned is not out:
-            out[todo] = cleaned
-        return out
+                yield Change(todo[part], channels, inverted, residual)
+                del residual
 
     def _run(
         self, part: str, pictures: NDArray, plane: NDArray, tile: Tile, progress: Progress | None
@@ -757,6 +790,49 @@ class Denoiser(_Pipeline):
             del turned, levels, found, residual  # each is as large as the picture
         assert total is not None
         return total if passes == 1 else np.multiply(total, np.float32(1 / passes), out=total)
+
+
+def changed(
+    pixels: NDArray,
+    changes: Iterable[Change],
+    strength: float = 1.0,
+    luma: float = 1.0,
+    chroma: float = 1.0,
+    grain: float = 0.0,
+    *,
+    keep: bool = False,
+) -> NDArray:
+    """Pixels (N, H, W, C) with `Denoiser.changes` of them, to the shares that `Denoiser` takes.
+
+    ``keep`` leaves the changes as they are, so that they can be used again; else they may be worked on in
+    place, which saves the memory of a copy.
+    """
+    strength, luma, chroma, grain = _checked_shares(strength, luma, chroma, grain)
+    out = np.array(pixels)
+    if strength == 0:
+        return out
+    for change in changes:
+        sign = -strength if change.inverted else strength
+        for i, residual in zip(change.pictures, change.residual, strict=True):
+            if (luma, chroma, grain) != (1, 1, 0):
+                residual = residual.copy() if keep else residual
+                _blend(residual, luma, chroma, grain)
+            _add(out[i : i + 1, ..., change.channels], residual[None], sign)
+        del change, residual  # before the next are made
+    return out
+
+
+def _checked_shares(strength: Any, luma: Any, chroma: Any, grain: Any) -> list[float]:
+    shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+    for name, share in shares.items():
+        try:
+            fits = bool(0 <= share <= 1)
+            shares[name] = float(share.item() if hasattr(share, "item") else share)
+        except (TypeError, ValueError, RuntimeError):  # no number; an array; a tensor
+            fits = False
+        if not fits:
+            raise ValueError(f"{name} must be a number in 0..1, got {share!r:.60}")
+    return list(shares.values())
 
 
 class _Pieces:
@@ -824,17 +900,16 @@ def _most(level: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: float) -> None:
-    """Scale brightness and colour of a residual (N, H, W, 3) apart, in place.
+    """Scale brightness and colour of a residual (H, W, 3) apart, in place.
 
     Grain is what the brightness has above a small binomial blur.
     """
-    for change in residual:
-        brightness = change @ LUMA
-        kept = luma * brightness
-        if grain:
-            kept -= np.float32(luma * grain) * (brightness - _blurred(brightness))
-        change *= np.float32(chroma)
-        change += (kept - np.float32(chroma) * brightness)[..., None]
+    brightness = residual @ LUMA
+    kept = luma * brightness
+    if grain:
+        kept -= np.float32(luma * grain) * (brightness - _blurred(brightness))
+    residual *= np.float32(chroma)
+    residual += (kept - np.float32(chroma) * brightness)[..., None]
 
 
 def _blurred(x: NDArray[np.float32]) -> NDArray[np.float32]:
