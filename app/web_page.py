@@ -364,7 +364,8 @@ def _for_file(
         def report(share: float) -> None:
             if flag.is_set():
                 raise _StoppedError
-            progress(share, desc="Working")
+            if share > 0:  # else it may be over before anybody sees it
+                progress(share, desc="Working")
 
         def unless_stopped(*values: Any) -> Updates:
             try:
@@ -1039,7 +1040,7 @@ def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
 def _time(facts: dict[str, Any]) -> tuple[str, str]:
     speed = f"{facts['megapixels_per_second']:g} megapixels/s"
     if facts.get("remembered"):
-        speed = "as the network was done"
+        speed = "without the network"
     return "Time", f"{_seconds(facts['seconds'])} <small>{speed}</small>"
 
 

@@ -1342,7 +1342,7 @@ class TestPage:
             strength.fill(share)
             tab.page.keyboard.press("Tab")
             tab.wait(f"#denoise-removed img:not([src='{picture}'])")
-            tab.page.get_by_text("as the network was done").wait_for()
+            tab.page.get_by_text("without the network").wait_for()
             tab.wait("#denoise-stop:disabled")
             with Image.open(io.BytesIO(tab.download("#denoise-get")[1])) as image:
                 assert np.array_equal(np.asarray(image), noise() + change)
