@@ -133,29 +133,31 @@ _NAMES = """() => {
 }"""
 
 # A result says so where it is not that of the settings beside it, also where these changed before it came.
-# A job that is stopped has none.
+# Where only shares of what is known changed, it follows by itself. A job that is stopped has no result.
 _STALE = """() => {
-    const changed = new Set();
+    const changed = new Set(), beyond = new Set();  // tabs; those where more than shares changed
     const show = () => {
         for (const tab of document.querySelectorAll('[role=tabpanel]')) {
             const place = tab.querySelector('.outcome');
             place?.classList.toggle('stale', changed.has(tab) && place.querySelector('.result') !== null);
         }
     };
-    const listen = (event, place, change) => document.addEventListener(event, ({target}) => {
-        if (!target.closest(place)) return;
-        changed[change](target.closest('[role=tabpanel]'));
+    const listen = (event, place, work) => document.addEventListener(event, ({target}) => {
+        if (target.closest(place)) work(target.closest('[role=tabpanel]'), target.closest('.share') === null);
         show();
     });
-    listen('input', '.settings', 'add');
-    listen('click', '.go', 'delete');
-    listen('click', '.halt', 'add');
-    // With another share of what is known already the result follows by itself.
-    document.addEventListener('change', ({target}) => {
-        const tab = target.closest('[role=tabpanel]');
-        if (target.closest('.share') && tab.querySelector('.result.adjustable'))
-            tab.querySelector('.adjust')?.click();
+    const change = (tab, more) => { changed.add(tab); if (more) beyond.add(tab); };
+    const follow = (tab) => {
+        if (!beyond.has(tab) && tab.querySelector('.result.adjustable')) tab.querySelector('.adjust').click();
+    };
+    listen('input', '.settings', change);
+    listen('change', '.share', follow);
+    listen('click', '.settings .reset-button', (tab, more) => {
+        change(tab, more);
+        if (!more) setTimeout(follow, 100, tab);  // when it has its value
     });
+    listen('click', '.go', (tab) => { changed.delete(tab); beyond.delete(tab); });
+    listen('click', '.halt', (tab) => change(tab, true));
     new MutationObserver(show).observe(document.body, {childList: true, subtree: true});
 }"""
 

@@ -1337,10 +1337,13 @@ class TestPage:
         assert ran == []  # nothing is known yet
         tab.page.click("#denoise-go")
         tab.wait("#denoise-get:visible")
-        for share, change in (("0.5", 5), ("1", 10), ("0", 0)):
+        for share, change in (("0.5", 5), ("0", 0), (None, 10)):
             picture = tab.page.get_attribute("#denoise-removed img", "src")
-            strength.fill(share)
-            tab.page.keyboard.press("Tab")
+            if share:
+                strength.fill(share)
+                tab.page.keyboard.press("Tab")
+            else:  # what it is at first
+                tab.page.get_by_label("Reset to default value").locator("visible=true").first.click()
             tab.wait(f"#denoise-removed img:not([src='{picture}'])")
             tab.page.get_by_text("without the network").wait_for()
             tab.wait("#denoise-stop:disabled")
@@ -1350,6 +1353,10 @@ class TestPage:
         assert ran == [1]
         tab.page.get_by_label("Find the noise level by itself").first.uncheck()
         tab.wait(".stale")  # another level needs the network, and so a press
+        strength.fill("0.7")
+        tab.page.keyboard.press("Tab")
+        tab.page.wait_for_timeout(500)
+        assert ran == [1] and tab.page.query_selector(".stale") is not None
         tab.page.click("#denoise-go")
         tab.gone(".stale")
         tab.page.get_by_text("megapixels/s").wait_for()
