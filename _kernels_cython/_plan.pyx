@@ -275,10 +275,15 @@ cdef class Plan:
             if times.size < self.plan.count + 1 or times.dtype != np.float64:
                 raise ValueError("times is too short")
             times_ptr = <double *><size_t>times.ctypes.data
-        if progress is not None or threading.current_thread() is threading.main_thread():
+        if progress is not None:
             watched = &watch
+        elif threading.get_ident() == threading.main_thread().ident:  # the one that handles signals
+            watched = &watch
+            watch.seconds = 5 * seconds  # the GIL has to be waited for
         with nogil:
             used = zn_plan_run(&self.plan, arena_ptr, &into, &out, threads, times_ptr, watched)
         if listener.error is not None:
             raise listener.error
+        if not used:
+            raise RuntimeError("a process that was forked by progress cannot go on with its parent's run")
         return used

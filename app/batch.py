@@ -368,17 +368,19 @@ class Reporter:
 
     def __init__(self, as_json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
         self.as_json, self.quiet, self.verbose = as_json, quiet, verbose
-        self._shown, self._text = False, ""
+        self._shown, self._text, self._percent = False, "", 0
 
     def progress(self, text: str) -> None:
         """One line that is overwritten, on a terminal only."""
-        self._text = text
+        self._text, self._percent = text, 0
         self._overwrite(text)
 
     def advance(self, share: float) -> None:
         """How much is done of what `progress` said last, from 0 to 1."""
-        if share > 0:
-            self._overwrite(f"{share:4.0%}  {self._text}")  # in front, since the end may have no room
+        percent = int(100 * share)
+        if percent != self._percent and 0 < percent < 100:
+            self._percent = percent
+            self._overwrite(f"{percent:3}%  {self._text}")  # in front, since the end may have no room
 
     def _overwrite(self, text: str) -> None:
         if not self.quiet and sys.stderr.isatty():

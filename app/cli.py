@@ -241,7 +241,7 @@ def encode(**options: Any) -> int:
 
     def compute(job: Job, picture: Picture) -> tuple[LatentFile, dict[str, Any]]:
         model = session.load(options["model"])
-        file = model.encode_picture(picture, options["tile"])
+        file = model.encode_picture(picture, options["tile"], progress=session.reporter.advance)
         z, report = file.latents, facts(picture, model)
         report["notes"] = list(encoding_notes(picture))
         return file, {"sentence": f"{z.shape}", **report, "shape": list(z.shape)}
@@ -288,7 +288,7 @@ def decode(**options: Any) -> int:
 
     def compute(job: Job, file: LatentFile) -> tuple[Picture, dict[str, Any]]:
         model = matching_model(session, job.source, file)
-        picture = model.decode_picture(file, options["tile"])
+        picture = model.decode_picture(file, options["tile"], progress=session.reporter.advance)
         return picture, {"sentence": f"{file.width} x {file.height}", **facts(picture, model)}
 
     return session.run("decoding", read_file, compute, picture_writer(options))
@@ -329,14 +329,16 @@ def roundtrip(**options: Any) -> int:
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         from zenith_ae.batches import to_rgb
+        from zenith_ae.engine import within
         from zenith_ae.latents import BITS, as_stored
         from zenith_ae.metrics import psnr, ssim
 
         model = session.load(options["model"])
-        z = model.encode(picture, options["tile"])
+        first, second = (within(session.reporter.advance, start, 0.5) for start in (0, 0.5))
+        z = model.encode(picture, options["tile"], progress=first)
         z = as_stored(z, options["dtype"])
         pixels = picture.pixels[None]
-        result = model.decode_like(z, pixels, picture.layout, options["tile"])
+        result = model.decode_like(z, pixels, picture.layout, options["tile"], progress=second)
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
         bits = BITS[options["dtype"]]
         scores = {

@@ -347,12 +347,12 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A picture in, a latent file out: safetensors with the tensor `latents` (1, C, H/8, W/8)."""
 
-        def work(data: bytes, _: Callable[[float], None]) -> Response:
+        def work(data: bytes, look: Callable[[float], None]) -> Response:
             from zenith_ae.latents import encode_latents
 
             autoencoder: Autoencoder = worker.model(model, "autoencoder")
             source = picture(data)
-            file = autoencoder.encode_picture(source)
+            file = autoencoder.encode_picture(source, progress=look)
             worker.pixels.labels("encode").inc(source.width * source.height)
             return Response(encode_latents(file, dtype), media_type=LATENTS,
                             headers=_headers(autoencoder, encoding_notes(source)))  # fmt: skip
@@ -368,7 +368,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A latent file in, a picture of the original size out (PNG unless another is asked for)."""
 
-        def work(data: bytes, _: Callable[[float], None]) -> Response:
+        def work(data: bytes, look: Callable[[float], None]) -> Response:
             from zenith_ae.images import check_size
             from zenith_ae.latents import parse_latents, shipped_reader, unread
 
@@ -381,7 +381,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             if not file.fits(autoencoder):
                 raise ConfigError(f"body: made by {file.maker}; {name} ({autoencoder.hash}) does not read "
                                   "its latents")  # fmt: skip
-            result = autoencoder.decode_picture(file)
+            result = autoencoder.decode_picture(file, progress=look)
             worker.pixels.labels("decode").inc(file.width * file.height)
             return answer(result, autoencoder, format, quality, False)
 

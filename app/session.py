@@ -442,21 +442,20 @@ def denoised(
     is as of `zenith_ae.Denoiser`. ``made`` is a list that gets what the networks make of each frame; with the
     list of an earlier call, which has all but the first four settings in common, they need not run.
     """
-    from zenith_ae.engine import within
+    from zenith_ae.engine import Pieces
     from zenith_ae.pipelines import changed
 
     shares = dict(settings)
     passes = shares.pop("passes", 1)
     levels: list[float] = []
-    auto, each = isinstance(sigma, str), 1 / len(picture.frames)
+    auto, frames = isinstance(sigma, str), Pieces(progress, len(picture.frames))
 
     def clean(one: Picture) -> Picture:
-        pixels, count = one.pixels[None], len(levels)
+        pixels, count, report = one.pixels[None], len(levels), frames.next()
         changes: Iterable[Change]
         if made is not None and count < len(made):
             level, changes = made[count]
         else:
-            report = within(progress, count * each, each)
             maps: Any = model.sigma_maps(pixels, one.layout, tile, report) if auto else sigma
             level = float(maps if isinstance(maps, (int, float)) else maps.mean())
             changes = model.changes(
@@ -465,7 +464,10 @@ def denoised(
             if made is not None:
                 made.append((level, changes := list(changes)))
         levels.append(level)
-        return one.with_pixels(changed(pixels, changes, **shares, keep=made is not None)[0])
+        result = changed(pixels, changes, **shares, keep=made is not None)
+        if report is not None:
+            report(1.0)
+        return one.with_pixels(result[0])
 
     result = picture.map(clean)
     return result, sum(levels) / len(levels)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zenith_ae.batches import to_rgb
-from zenith_ae.engine import Progress
+from zenith_ae.engine import Progress, within
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.image_writing import describes, encode_picture
 from zenith_ae.images import (
@@ -273,19 +273,22 @@ class Workshop:
 
     # ---- latents --------------------------------------------------------------------------------
 
-    def roundtrip(self, file: str | None, model: str, dtype: str = "fp16") -> Result:
+    def roundtrip(
+        self, file: str | None, model: str, dtype: str = "fp16", progress: Progress | None = None
+    ) -> Result:
         """Encode a picture to a latent file, decode that, and compare."""
         picture, name = self._read(file)
         autoencoder = self.model(model, "autoencoder")
         folder, facts = self.new_folder(), self._facts(picture, name)
         start = time.perf_counter()
-        latents = autoencoder.encode_picture(picture)
+        latents = autoencoder.encode_picture(picture, progress=within(progress, 0, 0.5))
         encoding = time.perf_counter() - start
         data = encode_latents(latents, dtype)
         z = parse_latents(data).latents  # what somebody who gets the file will decode
         pixels = picture.pixels[None]
         start = time.perf_counter()
-        result = autoencoder.decode_like(z, pixels, picture.layout)
+        second = within(progress, 0.5, 0.5)
+        result = autoencoder.decode_like(z, pixels, picture.layout, progress=second)
         decoding = time.perf_counter() - start
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
         decoded, files, notes = picture.with_pixels(result[0]), {}, list(encoding_notes(picture))
@@ -323,7 +326,7 @@ class Workshop:
         facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
         return Result(facts | {"output": path.name}, {"latents": str(path)})
 
-    def decode(self, file: str | None) -> Result:
+    def decode(self, file: str | None, progress: Progress | None = None) -> Result:
         """Decode a latent file with the model that made it, or another one of its latent space."""
         path, name = self._uploaded(file)
         data = path.read_bytes()
@@ -336,7 +339,7 @@ class Workshop:
         if len(latents.latents) != 1:
             raise LatentError(f"{name}: holds {len(latents.latents)} pictures; the page decodes one")
         start = time.perf_counter()
-        picture = autoencoder.decode_picture(latents)
+        picture = autoencoder.decode_picture(latents, progress=progress)
         seconds = time.perf_counter() - start
         folder, notes = self.new_folder(), list(picture.every_note)
         stem = name.removesuffix(".safetensors").removesuffix(".latent")
@@ -354,7 +357,13 @@ class Workshop:
 
     # ---- comparing ------------------------------------------------------------------------------
 
-    def compare(self, file: str | None, models: Sequence[str], sigma: float | None = None) -> Result:
+    def compare(
+        self,
+        file: str | None,
+        models: Sequence[str],
+        sigma: float | None = None,
+        progress: Progress | None = None,
+    ) -> Result:
         """Every model on one picture.
 
         Autoencoders encode and decode it; denoisers get it with Gaussian noise of standard deviation
@@ -388,12 +397,13 @@ class Workshop:
         harmed = {key: pixels for key, pixels in given.items() if key != "clean"}
         shown = {"original": rgb} | harmed
         rows = []
-        for model in chosen:
+        for number, model in enumerate(chosen):
             pipeline = self.model(model, kinds[model])
-            warm = rgb[:64, :64]
-            pipeline(warm) if kinds[model] == "denoiser" else pipeline.roundtrip(warm)
+            work = pipeline if kinds[model] == "denoiser" else pipeline.roundtrip
+            work(rgb[:64, :64])  # to be warm
+            share = within(progress, number / len(chosen), 1 / len(chosen))
             start = time.perf_counter()
-            after = pipeline(given[task[model]]) if kinds[model] == "denoiser" else pipeline.roundtrip(rgb)
+            after = work(given[task[model]], progress=share)
             seconds = time.perf_counter() - start
             shown[model] = after
             rows.append({
@@ -439,12 +449,13 @@ class Workshop:
         model: str,
         sigma: float | None = None,
         cancelled: Callable[[], bool] = lambda: False,
+        progress: Progress | None = None,
         **settings: Any,
     ) -> Iterator[BatchState]:
         """Denoise many pictures, or those in ZIP files; yields the state before and after each.
 
         A picture that fails is listed and the rest goes on. After ``cancelled()``, what is done so far
-        is in the archive.
+        is in the archive. What ``progress``, which is told the share of each picture, raises fails that one.
         """
         if not files:
             raise ImageError("no pictures yet; drop some, or a ZIP of them")
@@ -474,7 +485,7 @@ class Workshop:
                 state.done += 1
                 try:
                     picture = source.read()
-                    clean, _, _ = _clean(denoiser, picture, sigma, settings)
+                    clean, _, _ = _clean(denoiser, picture, sigma, settings, progress)
                     name = _unused(output_name(source.name, result_of(model)), names)
                     notes = list(picture.every_note)
                     written = self._write(clean, folder, Path(name).name, notes)

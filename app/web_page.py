@@ -127,6 +127,7 @@ _NAMES = """() => {
         document.querySelector('#mode')?.setAttribute('aria-label', 'Light or dark');
         for (const picture of document.querySelectorAll('.examples img'))
             if (!picture.alt) picture.alt = 'Example ' + picture.src.split('/').pop();
+        for (const place of document.querySelectorAll('.outcome')) place.setAttribute('aria-live', 'polite');
     };
     name();
     new MutationObserver(name).observe(document.body, {childList: true, subtree: true});
@@ -136,6 +137,7 @@ _NAMES = """() => {
 # Where only shares of what is known changed, it follows by itself. A job that is stopped has no result.
 _STALE = """() => {
     const changed = new Set(), beyond = new Set();  // tabs; those where more than shares changed
+    const before = new Map();  // what held of the result that is there still if the job is stopped
     const show = () => {
         for (const tab of document.querySelectorAll('[role=tabpanel]')) {
             const place = tab.querySelector('.outcome');
@@ -156,8 +158,14 @@ _STALE = """() => {
         change(tab, more);
         if (!more) setTimeout(follow, 100, tab);  // when it has its value
     });
-    listen('click', '.go', (tab) => { changed.delete(tab); beyond.delete(tab); });
-    listen('click', '.halt', (tab) => change(tab, true));
+    listen('click', '.go', (tab) => {
+        before.set(tab, [changed.delete(tab), beyond.delete(tab)]);
+    });
+    listen('click', '.halt', (tab) => {
+        const [any, more] = before.get(tab) ?? [];
+        if (any) change(tab, more);
+        tab.querySelector('.go').focus();  // this button has had its use
+    });
     new MutationObserver(show).observe(document.body, {childList: true, subtree: true});
 }"""
 
@@ -172,7 +180,10 @@ _PLACES = """() => {
         for (const line of document.querySelectorAll('.meta-text, .meta-text-center')) {
             const [, place] = line.textContent.match(/queue: (\\d+)\\//) ?? [];
             const words = place ? `Place ${place} in the queue` : '';
-            if (line.dataset.place !== words) line.dataset.place = words;
+            if (line.dataset.place === words) continue;
+            line.dataset.place = words;
+            line.role = 'status';
+            line.ariaLabel = words;
         }
     };
     new MutationObserver(name).observe(document.body, {childList: true, subtree: true, characterData: true});
@@ -189,57 +200,72 @@ class _View:
     Attributes
     ----------
     shown : the file of which a result is there.
-    again : whether a job was asked for since the last one began.
-    busy : whether one is asked for or at work.
-    moved : whether there are other files than those of that job; only in tabs of many.
+    pictured : whether there is a picture.
+    moved : whether there are other files than those of the job; only in tabs of many.
     """
 
     def __init__(self, workshop: Workshop) -> None:
-        self._workshop = workshop
         self.shown: str | None = None
-        self.again = self.busy = self.moved = False
+        self.pictured = self.moved = False
+        self._workshop = workshop
+        self._lock = threading.Lock()  # presses and jobs are in different threads
         self._file: str | None = None
         self._gone: set[str | None] = set()
+        self._presses = 0
+        self._wanted: int | None = None  # the press of which a job waits or is at work
         self._job: tuple[str | None, threading.Event] | None = None
-        self._stopped = False
 
     def turn(self, file: str | None) -> None:
         """Another file is there, or none: a job of the one before has no use."""
-        if file != self._file:
-            self._workshop.forget(self._file)
-        self._gone = (self._gone | {self._file}) - {file}
-        self._file = file
-        if self.shown != file:  # else its job was faster than this
-            self.shown = None
-        if self._job and self._job[0] != file:
-            self._job[1].set()
+        with self._lock:
+            if file != self._file:
+                self._workshop.forget(self._file)
+            self._gone = (self._gone | {self._file}) - {file}
+            self._file = file
+            if self.shown != file:  # else its job was faster than this
+                self.shown, self.pictured = None, False
+            if self._job and self._job[0] != file:
+                self._job[1].set()
 
     def has_gone(self, file: str | None) -> bool:
         return file in self._gone
 
-    def press(self) -> None:
-        """A job is asked for. One that is at work has other settings."""
-        self.again, self.busy, self.moved, self._stopped = True, True, False, False
-        if self._job:
-            self._job[1].set()
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is wanted that waits or is at work."""
+        return self._wanted is not None
+
+    def press(self) -> int:
+        """A job is asked for; returns the number by which it is known. Those before are not wanted."""
+        with self._lock:
+            self._presses += 1
+            self._wanted, self.moved = self._presses, False
+            if self._job:
+                self._job[1].set()
+            return self._presses
 
     def stop(self) -> bool:
-        """No job is wanted, whether it waits or is at work; returns whether one is at work."""
-        self._stopped, self.busy = True, self._job is not None
-        if self._job:
-            self._job[1].set()
-        return self.busy
+        """No job is wanted; returns whether one is at work."""
+        with self._lock:
+            self._wanted = None
+            if self._job:
+                self._job[1].set()
+            return self._job is not None
 
-    def begin(self, file: str | None = None) -> threading.Event:
-        """A job on a file has its turn; the flag, which may be set from the beginning, says when to stop."""
-        flag, self.again = threading.Event(), False
-        if self._stopped or self.has_gone(file):
-            flag.set()
-        self._job = file, flag
+    def begin(self, press: int, file: str | None = None) -> threading.Event:
+        """A job has its turn; the flag, which may be set from the beginning, says when to stop."""
+        flag = threading.Event()
+        with self._lock:
+            self._job = file, flag
+            if press != self._wanted or self.has_gone(file):
+                flag.set()
         return flag
 
-    def end(self) -> None:
-        self._job, self.busy = None, self.again
+    def end(self, press: int) -> None:
+        with self._lock:
+            self._job = None
+            if press == self._wanted:
+                self._wanted = None
 
 
 class _Views:
@@ -252,6 +278,9 @@ class _Views:
 
     def of(self, request: gr.Request) -> _View:
         return self._views.setdefault(str(request.session_hash), _View(self._workshop))
+
+    def has_left(self, request: gr.Request) -> bool:
+        return str(request.session_hash) not in self._views
 
     def _leave(self, request: gr.Request) -> None:
         if view := self._views.pop(str(request.session_hash), None):
@@ -355,13 +384,14 @@ def _for_file(
 ) -> Callable:
     """`_for_page` of ``work(report, file, ...)`` whose result is shown only where that file is still there.
 
-    ``report`` takes the share that is done, and ends the work where nobody wants it any more. ``idle`` gives
-    the updates for when no job is left.
+    What runs takes the number of its press before the file. ``report`` takes the share that is done, and ends
+    the work where nobody wants it any more. ``idle`` gives the updates for when no job is left.
     """
 
     def run(request: gr.Request, progress: Any = gr.Progress(), *values: Any) -> Updates:  # noqa: B008
-        view, file = views.of(request), values[0]
-        flag = view.begin(file)
+        press, file, *settings = values
+        view, failed = views.of(request), True
+        flag = view.begin(press, file)
 
         def report(share: float) -> None:
             if flag.is_set():
@@ -369,20 +399,23 @@ def _for_file(
             if share > 0:  # else it may be over before anybody sees it
                 progress(share, desc="Working")
 
-        def unless_stopped(*values: Any) -> Updates:
+        def unless_stopped() -> Updates:
+            nonlocal failed
             try:
                 report(0)
-                return work(report, *values)
+                updates: Updates = work(report, file, *settings)
             except _StoppedError:
                 return {}
+            failed = False
+            return updates
 
-        updates: Updates = _for_page(workshop, unless_stopped, place, blank)(*values)
+        updates: Updates = _for_page(workshop, unless_stopped, place, blank)()
         if flag.is_set() or view.has_gone(file):
             updates = {place: gr.skip()}
         else:
-            view.shown = file
-        view.end()
-        return updates if view.again else updates | idle()
+            view.shown, view.pictured = file, not failed
+        view.end(press)
+        return updates if view.is_busy else updates | idle()
 
     return run
 
@@ -486,6 +519,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                 stop = gr.Button("Cancel", size="lg", elem_id="denoise-stop", elem_classes="halt", scale=1,
                                  min_width=90, interactive=False)  # fmt: skip
             adjust = gr.Button("Adjust", visible="hidden", elem_classes=["go", "adjust"])
+            pressed = gr.Number(visible=False)
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
             slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
@@ -514,8 +548,10 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         return {stop: gr.Button(interactive=False)}
 
     def press(request: gr.Request) -> Updates:
-        views.of(request).press()
-        return {stop: gr.Button(interactive=True)}
+        view = views.of(request)
+        updates: Updates = {pressed: view.press(), stop: gr.Button(interactive=True)}
+        # Where there is no picture, there is a place for progress, and no error of earlier.
+        return updates if view.pictured else updates | {wait: gr.HTML(visible=True), facts: ""}
 
     def cancel(request: gr.Request) -> Updates:
         views.of(request).stop()
@@ -526,8 +562,9 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         view.turn(file)
         return {facts: gr.skip()} if view.shown else blank() | {wait: gr.HTML(visible=not file), facts: ""}
 
-    def look(file: str, model: str) -> Updates:
+    def look(view: _View, file: str, model: str) -> Updates:
         result = workshop.inspect(file, model)
+        view.pictured = not view.has_gone(file)
         before = result.files["before"]
         updates = blank() | {
             slider: gr.ImageSlider(value=(before, before), visible=True),
@@ -544,7 +581,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         view, nothing = views.of(request), {facts: gr.skip()}
         if not file or view.has_gone(file) or view.shown:
             return nothing
-        updates: Updates = safe_look(file, model)
+        updates: Updates = safe_look(view, file, model)
         return nothing if view.has_gone(file) or view.shown else updates
 
     def run(
@@ -576,9 +613,10 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     )
     work = _for_file(workshop, views, run, facts, blank, idle)
     for button, following in ((go, True), (adjust, False)):
-        button.click(press, None, stop, **AT_ONCE, **PRIVATE).then(
-            work, [file, *controls], [*outputs, stop], scroll_to_output=following, show_progress_on=[slider],
-            show_progress="full" if following else "minimal", **LATEST, **DEVICE, **PRIVATE,
+        button.click(press, None, [pressed, stop, wait, facts], **AT_ONCE, **PRIVATE).then(
+            work, [pressed, file, *controls], [*outputs, stop], scroll_to_output=following,
+            show_progress_on=[slider, wait], show_progress="full" if following else "minimal",
+            **LATEST, **DEVICE, **PRIVATE,
         )  # fmt: skip
     stop.click(cancel, None, stop, **AT_ONCE, **PRIVATE)
 
@@ -599,6 +637,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                                  label="Numbers", info="8 bit is a quarter of 32, and close.")  # fmt: skip
             go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go",
                            elem_classes="go")  # fmt: skip
+            pressed = gr.Number(visible=False)
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("A picture becomes latents and comes back",
                                  "Drop a picture, or a .latent.safetensors file to decode."))  # fmt: skip
@@ -634,7 +673,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     def run(report: Progress, file: str | None, model: str, dtype: str) -> Updates:
         decode = bool(file) and workshop.is_latent_file(str(file))
-        result = workshop.decode(file) if decode else workshop.roundtrip(file, model, dtype)
+        result = workshop.decode(file, report) if decode else workshop.roundtrip(file, model, dtype, report)
         found, files = result.facts, result.files
         numbers = f" <small>{BITS[found['dtype']]} bit</small>" if "dtype" in found else ""
         cards = [
@@ -664,8 +703,8 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             more_note: f"<p class=note>Original minus decoded, amplified {found['gain']} times.</p>",
         }
 
-    def press(request: gr.Request) -> None:
-        views.of(request).press()
+    def press(request: gr.Request) -> int:
+        return views.of(request).press()
 
     def turn(request: gr.Request, file: str | None) -> Updates:
         view = views.of(request)
@@ -676,9 +715,9 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     model.input(None, js=_CHOSEN, **PRIVATE)
     file.change(turn, file, [*outputs, go], **AT_ONCE, **PRIVATE)
-    go.click(press, None, None, **AT_ONCE, **PRIVATE).then(
-        _for_file(workshop, views, run, facts, blank), [file, model, dtype], outputs, scroll_to_output=True,
-        show_progress_on=[slider, decoded, wait], **LATEST, **DEVICE, **PRIVATE,
+    go.click(press, None, pressed, **AT_ONCE, **PRIVATE).then(
+        _for_file(workshop, views, run, facts, blank), [pressed, file, model, dtype], outputs,
+        scroll_to_output=True, show_progress_on=[slider, decoded, wait], **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
 
 
@@ -695,6 +734,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
             go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go",
                            elem_classes="go")  # fmt: skip
             stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
+            pressed = gr.Number(visible=False)
         with gr.Column(scale=7, min_width=300):
             waiting = _wait("Many pictures at once", "You get a ZIP with the same names and formats.")
             status = gr.HTML(waiting, elem_id="batch-status", elem_classes="outcome")
@@ -707,6 +747,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
 
     def run(
         request: gr.Request,
+        press: int,
         files: list[str] | None,
         model: str,
         auto: bool,
@@ -714,14 +755,19 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         *settings: Any,
     ) -> Iterator[Updates]:
         view = views.of(request)
-        flag = view.begin()
+        flag = view.begin(press)
         shown = 0
         level = None if auto else sigma
+
+        def look(_: float) -> None:
+            if views.has_left(request):  # else the picture in hand is finished
+                raise _StoppedError
+
         try:
             if flag.is_set():  # while it waited; the page says so already
                 yield {status: gr.skip()}
                 return
-            for state in workshop.batch(files, model, level, flag.is_set, **_settings(*settings)):
+            for state in workshop.batch(files, model, level, flag.is_set, look, **_settings(*settings)):
                 new = (
                     state.finished
                     or not state.done
@@ -742,7 +788,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                     updates[get] = gr.DownloadButton(visible=False)
                 yield updates
         finally:
-            view.end()
+            view.end(press)
 
     def blank() -> Updates:
         return {get: gr.DownloadButton(visible=False), gallery: gr.Gallery(value=None, visible=False),
@@ -750,9 +796,9 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                 go: gr.Button(interactive=True)}  # fmt: skip
 
     def press(request: gr.Request) -> Updates:
-        views.of(request).press()
-        return blank() | {status: "<p><b>Waits for its turn</b></p>", stop: gr.Button(visible=True),
-                          go: gr.Button(interactive=False)}  # fmt: skip
+        number = views.of(request).press()
+        waits = {status: "<p><b>Waits for its turn</b></p>", stop: gr.Button(visible=True)}
+        return blank() | waits | {pressed: number, go: gr.Button(interactive=False)}
 
     def cancel(request: gr.Request) -> Updates:
         if views.of(request).stop():
@@ -762,14 +808,14 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
     def changed(request: gr.Request) -> Updates:
         """Other files: what an earlier batch left is not theirs. One that runs goes on."""
         view = views.of(request)
-        view.moved = view.busy
-        return {status: gr.skip()} if view.busy else blank() | {status: waiting}
+        view.moved = view.is_busy
+        return {status: gr.skip()} if view.moved else blank() | {status: waiting}
 
     outputs = [status, get, gallery, stop, go]
     files.change(changed, None, outputs, **AT_ONCE, **PRIVATE)
-    go.click(press, None, outputs, **AT_ONCE, **PRIVATE).then(
-        _for_page(workshop, run, status, blank), [files, *controls], outputs, show_progress_on=status,
-        **DEVICE, **PRIVATE,
+    go.click(press, None, [pressed, *outputs], **AT_ONCE, **PRIVATE).then(
+        _for_page(workshop, run, status, blank), [pressed, files, *controls], outputs,
+        show_progress_on=status, **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
     stop.click(cancel, None, outputs, **AT_ONCE, **PRIVATE)
 
@@ -825,6 +871,7 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                 sigma = gr.Slider(0, 75, 25, step=1, label="Noise to add",
                                   info="Denoisers get the picture with this noise.")  # fmt: skip
             go = gr.Button("Compare", variant="primary", size="lg", elem_id="compare-go", elem_classes="go")
+            pressed = gr.Number(visible=False)
         with gr.Column(scale=7, min_width=300):
             wait = gr.HTML(_wait("Every model on one picture", "Side by side, with time and quality."))
             gallery = gr.Gallery(show_label=False, columns=2, visible=False,
@@ -842,7 +889,7 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         return {wait: gr.HTML(visible=False), gallery: gr.Gallery(value=None, visible=False)}
 
     def run(report: Progress, file: str | None, models: list[str], sigma: float | None) -> Updates:
-        result = workshop.compare(file, models, sigma)
+        result = workshop.compare(file, models, sigma, report)
         rows = {row["model"]: row for row in result.facts["rows"]}
         shown = []
         for key, path in result.files.items():
@@ -861,8 +908,8 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         yield {chart: "<p class=note>Measuring …</p>"}
         yield {chart: _bars(workshop.benchmark())}
 
-    def press(request: gr.Request) -> None:
-        views.of(request).press()
+    def press(request: gr.Request) -> int:
+        return views.of(request).press()
 
     def turn(request: gr.Request, file: str | None) -> Updates:
         view = views.of(request)
@@ -871,9 +918,9 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     outputs = [wait, gallery, table]
     file.change(turn, file, outputs, **AT_ONCE, **PRIVATE)
-    go.click(press, None, None, **AT_ONCE, **PRIVATE).then(
-        _for_file(workshop, views, run, table, blank), [file, models, sigma], outputs, scroll_to_output=True,
-        show_progress_on=[gallery, wait], **LATEST, **DEVICE, **PRIVATE,
+    go.click(press, None, pressed, **AT_ONCE, **PRIVATE).then(
+        _for_file(workshop, views, run, table, blank), [pressed, file, models, sigma], outputs,
+        scroll_to_output=True, show_progress_on=[gallery, wait], **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
     measure.click(_for_page(workshop, bench, chart, dict), None, chart, show_progress_on=chart,
                   **DEVICE, **PRIVATE)  # fmt: skip

@@ -857,9 +857,12 @@ def test_progress_stays_within_a_row_of_the_terminal(monkeypatch):
         line = unicodedata.normalize("NFC", written.getvalue().rpartition("\x1b[K")[2])
         assert line == shown
     reporter.progress("[1/2] denoising a.png")
-    reporter.advance(0)
+    for share in (0, 0.001, 1):  # soon over, or over
+        reporter.advance(share)
     assert written.getvalue().endswith("\x1b[K[1/2] denoising a.p")
     reporter.advance(0.42)
+    reporter.advance(0.4212)
+    assert written.getvalue().count("42%") == 1
     assert written.getvalue().endswith("\x1b[K 42%  [1/2] denoisi")
 
 

@@ -844,7 +844,8 @@ def test_progress_rises_to_one_and_ends_a_run_anywhere(architecture, part, threa
 
 
 @pytest.mark.parametrize("device", ["cpu", "torch"])
-def test_progress_counts_tiles_and_pictures(device: str) -> None:
+def test_progress_counts_tiles_and_pictures(device: str, monkeypatch) -> None:
+    monkeypatch.setattr("zenith_ae.engine.native.WATCH_SECONDS", np.inf)  # after tiles alone
     weights, told = model("zenith-taesd-nano"), []
     x = np.zeros((2, 80, 128, 3), np.uint8)
     engine.create(weights, device=device).run("encoder", x, tile=64, progress=told.append)
@@ -858,12 +859,12 @@ def test_a_signal_ends_a_run_and_not_only_between_runs() -> None:
         "from zenith_ae.models import zoo\n"
         "config = zoo.build('taesd')\n"
         "zeros = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}\n"
-        "native = engine.create(weights.Weights(config, zeros), threads=2)\n"
+        "native = engine.create(weights.Weights(config, zeros), threads=1)\n"
         "begun = threading.Event()\n"
         "kill = lambda: (begun.wait(), os.kill(os.getpid(), signal.SIGINT))\n"
         "threading.Thread(target=kill, daemon=True).start()\n"
         "try:\n"
-        "    native.run('encoder', np.zeros((1, 8192, 8192, 3), np.uint8), tile=0,\n"
+        "    native.run('encoder', np.zeros((1, 2048, 2048, 3), np.uint8), tile=0,\n"
         "               progress=lambda share: (begun.set(), print(share) if share > 0.9 else None))\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted')\n"
@@ -871,6 +872,37 @@ def test_a_signal_ends_a_run_and_not_only_between_runs() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600,
                           check=False)  # fmt: skip
     assert done.stdout.strip() == "interrupted", done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_child_that_progress_forks_does_not_go_on_and_can_begin_anew(threads: int) -> None:
+    code = (
+        "import os, sys, warnings, numpy as np\n"
+        "from zenith_ae import engine, weights\n"
+        "from zenith_ae.models import zoo\n"
+        "warnings.simplefilter('ignore')\n"
+        "native = engine.native = __import__('zenith_ae.engine.native').engine.native\n"
+        "native.WATCH_SECONDS = 0.0\n"
+        "config = zoo.build('taesd')\n"
+        "zeros = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}\n"
+        f"model = engine.create(weights.Weights(config, zeros), threads={threads})\n"
+        "x, parent, child = np.zeros((1, 64, 64, 3), np.uint8), os.getpid(), []\n"
+        "def fork(share):\n"
+        "    if os.getpid() == parent and not child:\n"
+        "        child.append(os.fork())\n"
+        "try:\n"
+        "    model.run('encoder', x, progress=fork)\n"
+        "except RuntimeError as error:\n"
+        "    print('child', error)\n"
+        "model.run('encoder', x)\n"
+        "if os.getpid() == parent:\n"
+        "    print(os.waitpid(child[0], 0)[1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                          check=False)  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "0", done.stderr
+    assert ("cannot go on" in done.stdout) == (threads > 1)  # alone it goes on
 
 
 # --- memory and threads -----------------------------------------------------------------------

@@ -120,7 +120,7 @@ def test_each_picture_of_a_batch_goes_through_the_part_for_its_noise(expert, pas
 @pytest.mark.parametrize("at_once", [300, 2**22])
 def test_progress_is_that_of_the_whole(expert, passes, at_once, monkeypatch):
     monkeypatch.setattr(pipelines, "_PIXELS_AT_ONCE", at_once)
-    rgb = np.full((3, 19, 13, 3), 50, np.uint8)
+    rgb = np.full((13, 19, 13, 3), 50, np.uint8)
     rgb[1] = 200  # for another network
     inks = Picture(rgb[0], "CMYK", "CMYK").with_pixels(np.full((19, 13, 4), 50, np.uint8))
     pages = replace(inks, more=(Picture(rgb[0], "RGB", "RGB"), inks))
@@ -132,7 +132,30 @@ def test_progress_is_that_of_the_whole(expert, passes, at_once, monkeypatch):
         assert np.array_equal(*(getattr(x, "pixels", x) for x in (clean, alone)))
 
 
-def test_what_progress_raises_ends_the_work(dn):
+def test_progress_ends_with_one_where_there_is_nothing_to_do(dn):
+    for options in ({"strength": 0}, {"sigma": 0}, {"sigma": np.zeros((20, 30))}):
+        told = []
+        dn(noise((20, 30, 3)), progress=told.append, **options)
+        assert told[-1] == 1
+
+
+def test_progress_of_an_autoencoder_has_two_halves(ae, monkeypatch):
+    monkeypatch.setattr("zenith_ae.engine.native.WATCH_SECONDS", np.inf)
+    picture, told = Picture(noise((20, 30, 3)), "RGB", "RGB"), []
+    z = ae.encode(picture.pixels, progress=told.append)
+    ae.decode(z, progress=told.append)
+    ae.decode_picture(ae.encode_picture(picture, progress=told.append), progress=told.append)
+    assert told == [1] * 4
+    for image, shares in (
+        (picture.pixels, [0.5, 1]),
+        (replace(picture, more=(picture,)), [0.25, 0.5, 0.75, 1]),
+    ):
+        told.clear()
+        ae.roundtrip(image, progress=told.append)
+        assert told == shares
+
+
+def test_what_progress_raises_ends_the_work(dn, monkeypatch):
     class EnoughError(Exception):
         pass
 
@@ -140,6 +163,7 @@ def test_what_progress_raises_ends_the_work(dn):
         told.append(share)
         raise EnoughError
 
+    monkeypatch.setattr("zenith_ae.engine.native.WATCH_SECONDS", np.inf)
     for sigma, shares in ((10, [1]), ("auto", [0])):  # while the noise is estimated too
         told = []
         with pytest.raises(EnoughError):

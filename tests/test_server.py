@@ -355,7 +355,7 @@ def test_work_that_nobody_waits_for_any_more_ends(monkeypatch):
             ended.set()
 
     monkeypatch.setattr(Denoiser, "changes", endless)
-    with TestClient(create_app(Limits(jobs=1, queue=0, seconds=1), threads=1)) as client:
+    with TestClient(create_app(Limits(jobs=1, queue=0, seconds=3), threads=1)) as client:
         body = png(noisy())
         assert client.post("/denoise?sigma=5", content=body).status_code == 504
         assert ended.wait(60)

@@ -1067,6 +1067,10 @@ class Tab:
             self.page.wait_for_timeout(100)
         raise AssertionError("it did not happen in half a minute")
 
+    def arrives(self):
+        """For a block that does something which the server is told at once: until it has answered."""
+        return self.page.expect_response(lambda response: response.request.method == "POST")
+
     def count(self, selector, number):
         """Wait until there are so many; a gallery fills a moment after the rest."""
         self.page.wait_for_function(
@@ -1323,6 +1327,14 @@ class TestPage:
         tab.wait("#denoise-get:visible")
         tab.wait("#denoise-stop:disabled")
         assert held.done == [21]
+        held.asked.clear()  # so that the next is held again
+        held.gate.clear()
+        tab.page.click("#denoise-go")
+        tab.until(lambda: held.asked)
+        tab.page.click("#denoise-stop")
+        held.gate.set()
+        tab.wait("#denoise-stop:disabled")
+        assert tab.page.query_selector(".stale") is None  # what is there is of these settings
 
     def test_other_shares_of_what_is_known_follow_at_once(self, tab, tmp_path, monkeypatch):
         ran, real = [], Denoiser.changes
@@ -1368,12 +1380,55 @@ class TestPage:
         tab.wait("#denoise-facts .facts")
         tab.page.click("#denoise-go")
         tab.until(lambda: held.asked)
-        tab.page.click("#denoise-go")
-        tab.page.wait_for_timeout(300)
+        with tab.arrives():
+            tab.page.click("#denoise-go")
         held.gate.set()
         tab.wait("#denoise-get:visible")
         tab.wait("#denoise-stop:disabled")
         assert held.asked == [21, 21] and held.done == [21]
+
+    def test_of_jobs_that_wait_only_the_last_is_done(self, context, server, tab, tmp_path, held):
+        other = Tab(context, server)
+        for i, page in enumerate((tab, other)):
+            (tmp_path / f"{i}.png").write_bytes(png(i, (21 + i, 13)))
+            page.upload(tmp_path / f"{i}.png")
+            page.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        tab.until(lambda: held.asked)
+        strength = other.page.get_by_label("number input for Strength").locator("visible=true")
+        for share in ("0.5", "0.3", "0"):
+            strength.fill(share)
+            other.page.keyboard.press("Tab")
+            with other.arrives():
+                other.page.click("#denoise-go")
+        held.gate.set()
+        other.wait("#denoise-get:visible")
+        with Image.open(io.BytesIO(other.download("#denoise-get")[1])) as image:
+            assert np.array_equal(np.asarray(image), noise((22, 13), seed=1))
+        other.wait("#denoise-stop:disabled")
+        assert held.done == [21, 22] and other.page.query_selector(".stale") is None
+        other.page.close()
+
+    def test_progress_and_the_end_of_an_error_are_seen_without_a_picture(self, tab, tmp_path, held):
+        tab.page.click("#denoise-go")
+        tab.page.get_by_text("no picture yet").wait_for()
+        (tmp_path / "x.png").write_bytes(png())
+        (tmp_path / "broken.png").write_bytes(broken_png())
+        tab.upload(tmp_path / "broken.png")
+        tab.wait("#denoise-facts .failed")
+        held.gate.set()
+        tab.page.click("#denoise-go")
+        tab.page.get_by_text("broken.png: damaged").wait_for()
+        held.gate.clear()
+        tab.clear()
+        with tab.arrives():
+            tab.upload(tmp_path / "x.png")
+        tab.page.click("#denoise-go")
+        tab.until(lambda: held.asked)
+        tab.page.locator(".progress-level").locator("visible=true").first.wait_for()
+        assert tab.page.query_selector("#denoise-facts .failed") is None
+        held.gate.set()
+        tab.wait("#denoise-get:visible")
 
     def test_who_waits_sees_the_place_in_the_queue(self, context, server, tab, tmp_path, held):
         other, third = Tab(context, server), Tab(context, server)
@@ -1387,8 +1442,9 @@ class TestPage:
         other.wait("[data-place='Place 1 in the queue']")
         third.page.click("#denoise-go")
         third.wait("[data-place='Place 2 in the queue']")
-        third.page.click("#denoise-stop")
-        tab.page.wait_for_timeout(300)
+        with third.arrives():
+            third.page.click("#denoise-stop")
+        assert third.page.evaluate("document.activeElement.id") == "denoise-go"
         held.gate.set()
         for page in (tab, other):
             page.wait("#denoise-get:visible")
@@ -1448,13 +1504,16 @@ class TestPage:
         other.page.click("#batch-stop")
         other.page.get_by_text("Many pictures at once").wait_for()
         assert other.page.is_enabled("#batch-go") and not other.page.is_visible("#batch-stop")
+        other.clear()  # and another batch is asked for while that one is in the queue still
+        (tmp_path / "2.png").write_bytes(png(2, (23, 13)))
+        other.upload(tmp_path / "2.png")
+        other.page.click("#batch-go")
+        other.page.get_by_text("Waits for its turn").wait_for()
         held.gate.set()
         tab.wait("#denoise-get:visible")
-        other.page.wait_for_timeout(500)
-        assert held.asked == [21] and "Many pictures at once" in other.text("#batch-status")
-        other.page.click("#batch-go")
         other.wait("#batch-get:visible")
-        assert held.asked == [21, 22] and not other.page.is_visible("#batch-stop")
+        assert held.asked == [21, 23] and not other.page.is_visible("#batch-stop")
+        assert zipfile.ZipFile(io.BytesIO(other.download("#batch-get")[1])).namelist() == ["2.denoised.png"]
         other.page.close()
 
     def test_batch_says_that_its_files_have_changed(self, tab, tmp_path, held):
@@ -1464,7 +1523,8 @@ class TestPage:
         tab.upload(*sorted(tmp_path.iterdir()))
         tab.page.click("#batch-go")
         tab.until(lambda: held.asked)
-        tab.clear()
+        with tab.arrives():
+            tab.clear()
         held.gate.set()
         tab.wait("#batch-get:visible")
         assert "Done: 2 of 2" in tab.text("#batch-status")

@@ -35,7 +35,7 @@ from .batches import (
     unorient,
     without_torch,
 )
-from .engine import Engine, Progress, Tile, create, within
+from .engine import Engine, Pieces, Progress, Tile, create, within
 from .errors import ConfigError, LatentError
 from .latents import LatentFile, check_latents
 from .models.spec import ModelConfig, alignment, cached_property
@@ -219,12 +219,18 @@ class Autoencoder(_Pipeline):
         return continued(x, self.config.whole_tiles[part], "symmetric")
 
     @overload
-    def encode(self, image: torch.Tensor, tile: Tile = "auto") -> torch.Tensor: ...
+    def encode(
+        self, image: torch.Tensor, tile: Tile = "auto", *, progress: Progress | None = None
+    ) -> torch.Tensor: ...
     @overload
     def encode(
-        self, image: NDArray[Any] | ForPillow | Picture, tile: Tile = "auto"
+        self,
+        image: NDArray[Any] | ForPillow | Picture,
+        tile: Tile = "auto",
+        *,
+        progress: Progress | None = None,
     ) -> NDArray[np.float32]: ...
-    def encode(self, image: Any, tile: Tile = "auto") -> Any:
+    def encode(self, image: Any, tile: Tile = "auto", *, progress: Progress | None = None) -> Any:
         """Latents of a picture or a batch.
 
         Parameters
@@ -233,6 +239,8 @@ class Autoencoder(_Pipeline):
             (H, W), (H, W, C) or (N, H, W, C) of uint8, uint16 or floats in [0, 1], or a torch tensor
             (N, C, H, W) or (C, H, W) of these. Grey becomes RGB; alpha is not encoded.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
+        progress : called in this thread several times a second (by engines of torch after each tile) with
+            the share that is done, from 0 to 1. What it raises ends the work and comes out of the call.
 
         Returns
         -------
@@ -247,26 +255,26 @@ class Autoencoder(_Pipeline):
             If the model has no encoder.
         """
         if is_compiling():
-            return uncompiled(self.encode)(image, tile)
+            return uncompiled(self.encode)(image, tile, progress=progress)
         self._need("encoder")
-        z = self._latents(as_batch(image), tile)
+        z = self._latents(as_batch(image), tile, progress)
         return tensor_like(z, image) if is_tensor(image) else z
 
-    def _latents(self, batch: Batch, tile: Tile) -> NDArray[np.float32]:
+    def _latents(self, batch: Batch, tile: Tile, progress: Progress | None) -> NDArray[np.float32]:
         height, width = (-(-n // self.config.factor) for n in batch.pixels.shape[1:3])
         rgb = self._continued(to_rgb(batch.pixels, batch.layout), "encoder")
-        z = self.engine.run("encoder", rgb, tile=tile)[:, :height, :width]
+        z = self.engine.run("encoder", rgb, tile=tile, progress=progress)[:, :height, :width]
         return np.ascontiguousarray(z.transpose(0, 3, 1, 2))
 
     @overload
     def decode(
         self, latents: torch.Tensor, output: Output = "uint8", size: tuple[int, int] | None = None,
-        tile: Tile = "auto",
+        tile: Tile = "auto", *, progress: Progress | None = None,
     ) -> torch.Tensor: ...  # fmt: skip
     @overload
     def decode(
         self, latents: ArrayLike | LatentFile, output: Output = "uint8", size: tuple[int, int] | None = None,
-        tile: Tile = "auto",
+        tile: Tile = "auto", *, progress: Progress | None = None,
     ) -> NDArray[Any]: ...  # fmt: skip
     def decode(
         self,
@@ -274,6 +282,8 @@ class Autoencoder(_Pipeline):
         output: Output = "uint8",
         size: tuple[int, int] | None = None,
         tile: Tile = "auto",
+        *,
+        progress: Progress | None = None,
     ) -> Any:
         """Pictures of latents.
 
@@ -284,6 +294,7 @@ class Autoencoder(_Pipeline):
         output : "uint8", "uint16", or "float" for float32 in [0, 1].
         size : (height, width) to crop to, as the encoded picture had; default the whole (8h, 8w).
         tile : "auto", 0 (never) or the side of a tile in output pixels; never changes the result.
+        progress : as of `encode`.
 
         Returns
         -------
@@ -299,7 +310,7 @@ class Autoencoder(_Pipeline):
             If the model has no decoder.
         """
         if is_compiling():
-            return uncompiled(self.decode)(latents, output, size, tile)
+            return uncompiled(self.decode)(latents, output, size, tile, progress=progress)
         self._need("decoder")
         dtypes: dict[str, Literal["uint8", "uint16", "float32"]]
         dtypes = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
@@ -332,13 +343,15 @@ class Autoencoder(_Pipeline):
             )
         out = dtypes["float"] if tensor is not None else dtypes[output]
         z = self._continued(z.transpose(0, 2, 3, 1), "decoder")
-        rgb = self.engine.run("decoder", z, out=out, tile=tile)[:, :height, :width]
+        rgb = self.engine.run("decoder", z, out=out, tile=tile, progress=progress)[:, :height, :width]
         if out == "float32":
             rgb = np.clip(rgb, 0, 1)
         rgb = np.ascontiguousarray(rgb)
         return rgb if tensor is None else tensor_like(rgb.transpose(0, 3, 1, 2), tensor)
 
-    def encode_picture(self, picture: Picture, tile: Tile = "auto") -> LatentFile:
+    def encode_picture(
+        self, picture: Picture, tile: Tile = "auto", *, progress: Progress | None = None
+    ) -> LatentFile:
         """The latents of a `Picture`, with what a file of them says; `zenith_ae.write_latents` writes it.
 
         Raises
@@ -351,10 +364,12 @@ class Autoencoder(_Pipeline):
         from .images import check_picture
 
         check_picture(picture)
-        z = self.encode(picture, tile)
+        z = self.encode(picture, tile, progress=progress)
         return LatentFile(z, self.name, self.hash, picture.height, picture.width, picture.layout, self.space)
 
-    def decode_picture(self, file: LatentFile, tile: Tile = "auto") -> Picture:
+    def decode_picture(
+        self, file: LatentFile, tile: Tile = "auto", *, progress: Progress | None = None
+    ) -> Picture:
         """The `Picture` of a latent file that `zenith_ae.read_latents` read; grey where the original was.
 
         Its notes say so where other weights made the latents. Whether these are of this model's space is for
@@ -375,34 +390,48 @@ class Autoencoder(_Pipeline):
         if len(file.latents) != 1:
             raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
         layout = "L" if file.mode in ("L", "LA") else "RGB"
-        rgb = self.decode(without_torch(file.latents), size=(file.height, file.width), tile=tile)
+        size = file.height, file.width
+        rgb = self.decode(without_torch(file.latents), size=size, tile=tile, progress=progress)
         foreign = f"latents of {file.maker}, decoded by {self.name} ({self.hash})"
         notes = () if file.weights == self.hash else (foreign,)
         return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout, notes=notes)
 
     @overload
-    def roundtrip(self, image: ForPillow, tile: Tile = "auto") -> Image.Image: ...
+    def roundtrip(
+        self, image: ForPillow, tile: Tile = "auto", *, progress: Progress | None = None
+    ) -> Image.Image: ...
     @overload
-    def roundtrip(self, image: Kind, tile: Tile = "auto") -> Kind: ...
-    def roundtrip(self, image: Any, tile: Tile = "auto") -> Any:
+    def roundtrip(self, image: Kind, tile: Tile = "auto", *, progress: Progress | None = None) -> Kind: ...
+    def roundtrip(self, image: Any, tile: Tile = "auto", *, progress: Progress | None = None) -> Any:
         """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept.
 
-        Of a `Picture` with several frames or pages, each by itself.
+        Of a `Picture` with several frames or pages, each by itself. ``progress`` is as of `encode`.
         """
         if is_compiling():
-            return uncompiled(self.roundtrip)(image, tile)
+            return uncompiled(self.roundtrip)(image, tile, progress=progress)
         if getattr(image, "more", ()):
-            return image.map(lambda frame: self.roundtrip(frame, tile))
-        batch = as_batch(image)
+            frames = Pieces(progress, len(image.frames))
+            return image.map(lambda frame: self.roundtrip(frame, tile, progress=frames.next()))
+        batch, halves = as_batch(image), Pieces(progress, 2)
         self._need("encoder")
-        z = self._latents(batch, tile)
-        return batch.restore(self.decode_like(z, batch.pixels, batch.layout, tile))
+        z = self._latents(batch, tile, halves.next())
+        pixels = self.decode_like(z, batch.pixels, batch.layout, tile, progress=halves.next())
+        return batch.restore(pixels)
 
-    def decode_like(self, latents: NDArray, pixels: NDArray, layout: str, tile: Tile = "auto") -> NDArray:
+    def decode_like(
+        self,
+        latents: NDArray,
+        pixels: NDArray,
+        layout: str,
+        tile: Tile = "auto",
+        *,
+        progress: Progress | None = None,
+    ) -> NDArray:
         """Decode to the size, dtype and layout of ``pixels`` (N, H, W, C), whose alpha is kept."""
         outputs: dict[str, Output] = {"uint8": "uint8", "uint16": "uint16"}
         output = outputs.get(pixels.dtype.name, "float")
-        return from_rgb(self.decode(latents, output, pixels.shape[1:3], tile), pixels, layout)
+        rgb = self.decode(latents, output, pixels.shape[1:3], tile, progress=progress)
+        return from_rgb(rgb, pixels, layout)
 
 
 class Change(NamedTuple):
@@ -476,8 +505,8 @@ class Denoiser(_Pipeline):
         passes : 1, 2, 4 or 8: the mean of what the network makes of the picture in so many orientations
             (self-ensemble: Timofte et al. 2016, arXiv:1511.02228). Takes so many times as long, and for
             more than one 12 bytes a pixel more.
-        progress : called in this thread about every tenth of a second (by engines of torch after each tile)
-            with the share that is done, from 0 to 1. What it raises ends the work and comes out of the call.
+        progress : called in this thread several times a second (by engines of torch after each tile) with
+            the share that is done, from 0 to 1. What it raises ends the work and comes out of the call.
 
         Returns
         -------
@@ -499,7 +528,7 @@ class Denoiser(_Pipeline):
         if is_compiling():
             return uncompiled(self)(image, sigma, tile=tile, passes=passes, progress=progress, **shares)
         if getattr(image, "more", ()):
-            frames = _Pieces(progress, len(image.frames))
+            frames = Pieces(progress, len(image.frames))
             return image.map(
                 lambda one: self(one, sigma, tile=tile, passes=passes, progress=frames.next(), **shares)
             )
@@ -560,11 +589,16 @@ class Denoiser(_Pipeline):
             return ["denoiser"] * len(pixels)
         rgb = to_rgb(pixels, layout)
         odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile, progress=progress)[..., 0]
-        chosen = (self._for_expert(*one, tile, level) for one in zip(odds, rgb, strict=True))
+        chosen = (self._for_expert(*one, tile, level, progress) for one in zip(odds, rgb, strict=True))
         return ["white" if expert else "denoiser" for expert in chosen]
 
     def _for_expert(
-        self, odds: NDArray[np.float32], picture: NDArray, tile: Tile, level: float | None
+        self,
+        odds: NDArray[np.float32],
+        picture: NDArray,
+        tile: Tile,
+        level: float | None,
+        progress: Progress | None,
     ) -> bool:
         """Whether a picture (H, W, 3) is for the expert, by what the sorter says of its cells (h, w)."""
         found = float(odds.mean())
@@ -575,7 +609,7 @@ class Denoiser(_Pipeline):
         if enough(seen):
             found = float(odds[seen].mean())
         if level is None:
-            level = float(self._raw_levels(picture[None], tile).mean())
+            level = float(self._raw_levels(picture[None], tile, within(progress, 0, 0)).mean())
         return bool(found > np.interp(level, levels, least))
 
     def _raw_levels(self, rgb: NDArray, tile: Tile, progress: Progress | None = None) -> NDArray[np.float32]:
@@ -643,7 +677,10 @@ class Denoiser(_Pipeline):
         changes = self.changes(
             pixels, layout, sigma, tile, passes=passes, estimated=estimated, progress=progress
         )
-        return changed(pixels, changes, strength, luma, chroma, grain)
+        result = changed(pixels, changes, strength, luma, chroma, grain)
+        if progress is not None:
+            progress(1.0)  # also where there was nothing to do
+        return result
 
     def changes(
         self,
@@ -692,7 +729,7 @@ class Denoiser(_Pipeline):
             pixels, levels = pixels[todo], levels[todo]
         height, width = pixels.shape[1:3]
         step = max(1, _PIXELS_AT_ONCE // (height * width))
-        parts = _Pieces(progress, len(todo))
+        parts = Pieces(progress, len(todo))
         for first in range(0, len(todo), step):
             part = slice(first, first + step)
             of_part = parts.next(len(todo[part]))
@@ -700,7 +737,7 @@ class Denoiser(_Pipeline):
             experts = self._experts(pixels[part], layout, tile, progress=asked)
             lower = self._found_less(pixels[part], layout, tile, levels[part], experts, asked) if told else {}
             groups = list(colour_groups(layout))
-            runs = _Pieces(of_part, len(groups) * (len(experts) + len(lower)))
+            runs = Pieces(of_part, len(groups) * (len(experts) + len(lower)))
             for channels, inverted in groups:
                 colour = pixels[part, ..., channels]
                 if inverted:
@@ -777,7 +814,7 @@ class Denoiser(_Pipeline):
         total: NDArray[np.float32] | None = None
         alike = len(set(experts)) == 1
         groups = [slice(None)] if alike else [slice(i, i + 1) for i in range(len(experts))]
-        runs = _Pieces(progress, passes * len(groups))
+        runs = Pieces(progress, passes * len(groups))
         for which in _ORIENTATIONS[:passes]:
             turned, levels = orient(rgb, which), orient(plane[..., None], which)[..., 0]
             found = [
@@ -833,17 +870,6 @@ def _checked_shares(strength: Any, luma: Any, chroma: Any, grain: Any) -> list[f
         if not fits:
             raise ValueError(f"{name} must be a number in 0..1, got {share!r:.60}")
     return list(shares.values())
-
-
-class _Pieces:
-    """Reports of one piece of work after the other, ``total`` in all, as those of the whole."""
-
-    def __init__(self, progress: Progress | None, total: float) -> None:
-        self._progress, self._total, self._begun = progress, total, 0.0
-
-    def next(self, size: float = 1) -> Progress | None:
-        start, self._begun = self._begun, self._begun + size
-        return within(self._progress, start / self._total, size / self._total)
 
 
 def _energy(x: NDArray[np.float32]) -> float:

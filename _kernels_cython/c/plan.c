@@ -603,8 +603,11 @@ static void walk(void *context, zn_team *team, int thread, int threads)
                 if (band == 0 && s->border.held > 0)
                     clear_border(&w, &s->border);
                 do_step(&w, s);
-                if (thread == 0)
+                if (thread == 0) {
                     *ended = is_ended(r, row_work(s) * (w.to - w.from));
+                    if (zn_team_is_lost(team)) /* who looked forked */
+                        return;
+                }
                 zn_team_barrier_timed(team, clock);
                 if (*ended)
                     return;

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..weights import Weights
-from .base import Engine, Progress, Tile, within
+from .base import Engine, Pieces, Progress, Tile, within
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DEVICES", "DTYPES", "Engine", "Progress", "Tile", "create", "within"]
+__all__ = ["DEVICES", "DTYPES", "Engine", "Pieces", "Progress", "Tile", "create", "within"]
 
 DEVICES = ("auto", "cpu", "torch", "cuda", "cuda:N", "mps")
 DTYPES = ("auto", "float32", "bf16", "int16")

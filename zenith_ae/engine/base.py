@@ -34,7 +34,7 @@ from . import geometry
 from .geometry import Region, Stage
 from .limits import memory_budget
 
-__all__ = ["Engine", "OutputType", "Progress", "Tile", "within"]
+__all__ = ["Engine", "OutputType", "Pieces", "Progress", "Tile", "within"]
 
 OutputType = Literal["float32", "uint8", "uint16"]
 Tile = Literal["auto"] | int
@@ -46,6 +46,21 @@ _FORMATS = ("uint8", "uint16", "float32")
 def within(progress: Progress | None, start: float, size: float) -> Progress | None:
     """Reports of a piece, which has a share of ``size`` from ``start`` on, as those of the whole."""
     return None if progress is None else lambda share: progress(start + size * share)
+
+
+class Pieces:
+    """Reports of one piece of work after the other, ``total`` in all, as those of the whole.
+
+    What one ends with is to the bit what the next begins with, so that a share never falls.
+    """
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._begun = progress, total, 0
+
+    def next(self, size: int = 1) -> Progress | None:
+        start, progress, total = self._begun, self._progress, self._total
+        self._begun += size
+        return None if progress is None else lambda share: progress((start + size * share) / total)
 
 
 class Engine(abc.ABC):
@@ -104,8 +119,8 @@ class Engine(abc.ABC):
             its values clipped to [0, 1], scaled and rounded to nearest.
         tile : "auto" cuts large pictures so that the working memory stays near `budget`; 0 never
             does; a number N makes tiles of about N x N picture pixels.
-        progress : called in this thread, after each tile and by the native engine about every tenth of a
-            second, with the share that is done, in [0, 1]. What it raises ends the run.
+        progress : called in this thread, after each tile and by the native engine up to ten times a second
+            between its steps, with the share that is done, in [0, 1]. What it raises ends the run.
 
         Returns
         -------
@@ -129,10 +144,11 @@ class Engine(abc.ABC):
         padded = (-(-height // step) * step, -(-width // step) * step)
         wanted = whole.output_size(height), whole.output_size(width)
         result = np.empty((x.shape[0], *wanted, whole.out_channels), out)
-        n = x.shape[0]
-        for i in range(n):
-            one = within(progress, i / n, 1 / n)
-            self._run_image(part, x[i], None if plane is None else plane[i], padded, result[i], tile, one)
+        images = Pieces(progress, x.shape[0])
+        for i in range(x.shape[0]):
+            self._run_image(
+                part, x[i], None if plane is None else plane[i], padded, result[i], tile, images.next()
+            )
         return result
 
     def _checked(
@@ -180,9 +196,9 @@ class Engine(abc.ABC):
         source = image
         scale = Fraction(1)  # of the stage's input
         picture = max(whole.scale, Fraction(1))  # a decoder's picture is its output
-        for number, stage in enumerate(stages):
+        parts = Pieces(progress, len(stages))
+        for stage in stages:
             last = stage is stages[-1]
-            of_stage = within(progress, number / len(stages), 1 / len(stages))
             size = stage.output_size(padded[0]), stage.output_size(padded[1])
             output = target if last else np.empty((*size, stage.out_channels), np.float32)
             wanted = output.shape[0], output.shape[1]
@@ -195,18 +211,17 @@ class Engine(abc.ABC):
                     )  # fmt: skip
                 else:
                     side = (geometry.tile_side(stage, tile, picture / scale),) * 2
-            done = 0.0
+            pieces = Pieces(parts.next(), wanted[0] * wanted[1])
             for region in geometry.regions(stage, padded, wanted, side):
                 rows, columns = region.rows, region.columns
                 piece = output[rows.start : rows.stop, columns.start : columns.stop]
-                share = piece.shape[0] * piece.shape[1] / (wanted[0] * wanted[1])
+                report = pieces.next(piece.shape[0] * piece.shape[1])
                 self._run_region(
                     stage, source, plane if stage is stages[0] else None, region, piece,
-                    within(of_stage, done, share),
+                    report,
                 )  # fmt: skip
-                done += share
-                if of_stage is not None:
-                    of_stage(min(done, 1.0))
+                if report is not None:
+                    report(1.0)
             source, padded = output, size
             scale *= stage.scale
 
