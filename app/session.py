@@ -442,8 +442,8 @@ def denoised(
     is as of `zenith_ae.Denoiser`. ``made`` is a list that gets what the networks make of each frame; with the
     list of an earlier call, which has all but the first four settings in common, they need not run.
     """
-    from zenith_ae.engine import Pieces
-    from zenith_ae.pipelines import changed
+    from zenith_ae.engine import Pieces, within
+    from zenith_ae.pipelines import ESTIMATE, changed
 
     shares = dict(settings)
     passes = shares.pop("passes", 1)
@@ -456,10 +456,15 @@ def denoised(
         if made is not None and count < len(made):
             level, changes = made[count]
         else:
-            maps: Any = model.sigma_maps(pixels, one.layout, tile, report) if auto else sigma
+            maps: Any = sigma
+            rest = report
+            if auto:
+                share = ESTIMATE / passes
+                maps = model.sigma_maps(pixels, one.layout, tile, within(report, 0, share))
+                rest = within(report, share, 1 - share)
             level = float(maps if isinstance(maps, (int, float)) else maps.mean())
             changes = model.changes(
-                pixels, one.layout, maps, tile, passes=passes, estimated=auto, progress=report
+                pixels, one.layout, maps, tile, passes=passes, estimated=auto, progress=rest
             )
             if made is not None:
                 made.append((level, changes := list(changes)))

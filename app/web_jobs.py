@@ -67,6 +67,8 @@ PREVIEW_PIXELS = 2**24
 LOSSLESS_PIXELS = 2**21
 #: The largest picture that models are compared on; of larger ones the middle is taken.
 COMPARE_PIXELS = 2**21
+#: The largest that each is tried on before it is timed: of others a first time is little of the whole.
+WARM_PIXELS = 2**19
 THUMBNAIL = 320
 #: The largest picture of which the page remembers what a network made, 12 bytes a pixel.
 REMEMBERED_PIXELS = 2**25
@@ -253,7 +255,8 @@ class Workshop:
         if remember and picture.area <= REMEMBERED_PIXELS:
             made = self._made[1] if self._made[0] == key else []
             facts |= {"adjustable": True, "remembered": bool(made)}
-            self._made = None, []  # what is there of another picture makes room
+            if not made:
+                self._made = None, []  # what is there of another picture makes room
         clean, level, seconds = _clean(denoiser, picture, sigma, settings, progress, made)
         if made is not None:
             self._made = key, made
@@ -400,7 +403,7 @@ class Workshop:
         for number, model in enumerate(chosen):
             pipeline = self.model(model, kinds[model])
             work = pipeline if kinds[model] == "denoiser" else pipeline.roundtrip
-            work(rgb[:64, :64])  # to be warm
+            work(rgb if rgb[..., 0].size <= WARM_PIXELS else rgb[:64, :64])  # to be warm
             share = within(progress, number / len(chosen), 1 / len(chosen))
             start = time.perf_counter()
             after = work(given[task[model]], progress=share)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import html
 import inspect
+import itertools
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ import gradio as gr
 
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
+from zenith_ae.errors import ZenithError
 from zenith_ae.images import READABLE_SUFFIXES
 from zenith_ae.latents import DTYPES
 from zenith_ae.pipelines import PASSES
@@ -100,6 +102,7 @@ table.models td:nth-child(2) { text-align: left !important; }
 .pictures .thumbnail-lg img { height: auto !important; max-height: 80vh; object-fit: contain; }
 /* Gradio's guess from earlier jobs says nothing about this picture; the place in the queue does. */
 .eta-bar { display: none !important; }
+.halt:disabled { background: none !important; }
 #denoise-slider .wrap.full { background: color-mix(in srgb, var(--block-background-fill) 60%, transparent); }
 .progress-level { padding: 12px; border-radius: 8px; background: var(--body-background-fill); }
 .meta-text, .meta-text-center { font-size: 0 !important; }
@@ -133,40 +136,62 @@ _NAMES = """() => {
     new MutationObserver(name).observe(document.body, {childList: true, subtree: true});
 }"""
 
-# A result says so where it is not that of the settings beside it, also where these changed before it came.
-# Where only shares of what is known changed, it follows by itself. A job that is stopped has no result.
+# A result says so where its settings are not those beside it. Where only shares of what is known are others,
+# a result of these follows by itself. A job that is stopped leaves the result of before.
 _STALE = """() => {
-    const changed = new Set(), beyond = new Set();  // tabs; those where more than shares changed
-    const before = new Map();  // what held of the result that is there still if the job is stopped
+    const fields = (tab) => [...tab.querySelectorAll('.settings input')];
+    const value = (field) => ['radio', 'checkbox'].includes(field.type) ? field.checked : field.value;
+    const snapshot = (tab) => new Map(fields(tab).map((field) => [field, value(field)]));
+    const tabs = new Map();  // of each: what it shows, of which settings, those asked for, and of before
+    const state = (tab) => {
+        if (!tabs.has(tab)) tabs.set(tab, {of: snapshot(tab), asked: null, before: null, busy: false});
+        return tabs.get(tab);
+    };
+    const others = (tab) => {  // fields of which nothing is known have just come, as they were before
+        const {of} = state(tab);
+        for (const field of fields(tab)) if (!of.has(field)) of.set(field, value(field));
+        return fields(tab).filter((field) => of.get(field) !== value(field));
+    };
+    const follow = (tab) => {
+        const changed = others(tab);
+        if (changed.length && changed.every((field) => field.closest('.share')) && !state(tab).busy
+            && tab.querySelector('.result.adjustable')) tab.querySelector('.adjust').click();
+    };
     const show = () => {
         for (const tab of document.querySelectorAll('[role=tabpanel]')) {
-            const place = tab.querySelector('.outcome');
-            place?.classList.toggle('stale', changed.has(tab) && place.querySelector('.result') !== null);
+            const place = tab.querySelector('.outcome'), known = state(tab);
+            const result = place?.querySelector('.result, .failed') ?? null;
+            const number = result && (result.dataset.number ?? result);  // an element may be used again
+            if (number !== known.number) {
+                known.number = number;
+                if (result && known.asked) Object.assign(known, {of: known.asked, asked: null, busy: false});
+                if (result) follow(tab);
+            }
+            place?.classList.toggle('stale', !!place.querySelector('.result') && others(tab).length > 0);
         }
     };
     const listen = (event, place, work) => document.addEventListener(event, ({target}) => {
-        if (target.closest(place)) work(target.closest('[role=tabpanel]'), target.closest('.share') === null);
+        const tab = target.closest('[role=tabpanel]');
+        if (tab && target.closest(place)) work(tab);
         show();
     });
-    const change = (tab, more) => { changed.add(tab); if (more) beyond.add(tab); };
-    const follow = (tab) => {
-        if (!beyond.has(tab) && tab.querySelector('.result.adjustable')) tab.querySelector('.adjust').click();
-    };
-    listen('input', '.settings', change);
-    listen('change', '.share', follow);
-    listen('click', '.settings .reset-button', (tab, more) => {
-        change(tab, more);
-        if (!more) setTimeout(follow, 100, tab);  // when it has its value
-    });
+    listen('input', '.settings', () => {});
+    const soon = (tab) => setTimeout(() => { follow(tab); show(); }, 100);  // when all fields have the value
+    listen('change', '.share', soon);
+    listen('click', '.settings .reset-button', soon);
+    listen('click', '.adjust', (tab) => { state(tab).asked = snapshot(tab); });
     listen('click', '.go', (tab) => {
-        before.set(tab, [changed.delete(tab), beyond.delete(tab)]);
+        const known = state(tab), now = snapshot(tab);
+        Object.assign(known, {before: known.of, of: now, asked: now, busy: true});
+        if (innerWidth <= 640) tab.querySelector('.results').scrollIntoView({behavior: 'smooth'});
     });
     listen('click', '.halt', (tab) => {
-        const [any, more] = before.get(tab) ?? [];
-        if (any) change(tab, more);
+        const known = state(tab);
+        Object.assign(known, {of: known.before ?? known.of, asked: null, before: null, busy: false});
         tab.querySelector('.go').focus();  // this button has had its use
     });
-    new MutationObserver(show).observe(document.body, {childList: true, subtree: true});
+    const seen = {childList: true, subtree: true, characterData: true, attributeFilter: ['data-number']};
+    new MutationObserver(show).observe(document.body, seen);
 }"""
 
 # A list of options is no field of the browser, which would tell that it changed.
@@ -190,7 +215,7 @@ _PLACES = """() => {
 }"""
 
 
-class _StoppedError(Exception):
+class _StoppedError(ZenithError):
     """Nobody wants the result of this job any more."""
 
 
@@ -396,7 +421,7 @@ def _for_file(
         def report(share: float) -> None:
             if flag.is_set():
                 raise _StoppedError
-            if share > 0:  # else it may be over before anybody sees it
+            if 0 < share < 1:  # else it may be over before anybody sees it
                 progress(share, desc="Working")
 
         def unless_stopped() -> Updates:
@@ -518,9 +543,9 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                                elem_classes="go", scale=3, min_width=160)  # fmt: skip
                 stop = gr.Button("Cancel", size="lg", elem_id="denoise-stop", elem_classes="halt", scale=1,
                                  min_width=90, interactive=False)  # fmt: skip
-            adjust = gr.Button("Adjust", visible="hidden", elem_classes=["go", "adjust"])
+            adjust = gr.Button("Adjust", visible="hidden", elem_classes="adjust")
             pressed = gr.Number(visible=False)
-        with gr.Column(scale=7, min_width=300):
+        with gr.Column(scale=7, min_width=300, elem_classes="results"):
             wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
             slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
                                     buttons=["fullscreen"], elem_id="denoise-slider")  # fmt: skip
@@ -531,6 +556,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                                    elem_id="denoise-removed", elem_classes="whole")  # fmt: skip
                 removed_note = gr.HTML()
     outputs = [wait, slider, facts, get, more, removed, removed_note]
+    numbers = itertools.count()  # so that the page tells a result from one of the same words
     model, _, level, *_ = controls
     model.change(lambda name: gr.Button(VERBS.get(name, "Denoise")), model, go, show_progress="hidden",
                  **PRIVATE)  # fmt: skip
@@ -601,7 +627,8 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         return {
             wait: gr.HTML(visible=False),
             slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
-            facts: f"<div class='result{adjustable}'>{cards}</div>" + _notes(found),
+            facts: f"<div class='result{adjustable}' data-number={next(numbers)}>{cards}</div>"
+            + _notes(found),
             get: _download(found, files["picture"]),
             more: gr.Accordion("What was changed" if sharpened else "What was removed", visible=True),
             removed: files["removed"],
@@ -613,7 +640,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     )
     work = _for_file(workshop, views, run, facts, blank, idle)
     for button, following in ((go, True), (adjust, False)):
-        button.click(press, None, [pressed, stop, wait, facts], **AT_ONCE, **PRIVATE).then(
+        button.click(press, None, [pressed, stop, wait, facts], **LATEST, **AT_ONCE, **PRIVATE).then(
             work, [pressed, file, *controls], [*outputs, stop], scroll_to_output=following,
             show_progress_on=[slider, wait], show_progress="full" if following else "minimal",
             **LATEST, **DEVICE, **PRIVATE,
@@ -638,7 +665,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go",
                            elem_classes="go")  # fmt: skip
             pressed = gr.Number(visible=False)
-        with gr.Column(scale=7, min_width=300):
+        with gr.Column(scale=7, min_width=300, elem_classes="results"):
             wait = gr.HTML(_wait("A picture becomes latents and comes back",
                                  "Drop a picture, or a .latent.safetensors file to decode."))  # fmt: skip
             slider = gr.ImageSlider(label="Original and decoded", type="filepath", visible=False,
@@ -715,7 +742,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     model.input(None, js=_CHOSEN, **PRIVATE)
     file.change(turn, file, [*outputs, go], **AT_ONCE, **PRIVATE)
-    go.click(press, None, pressed, **AT_ONCE, **PRIVATE).then(
+    go.click(press, None, pressed, **LATEST, **AT_ONCE, **PRIVATE).then(
         _for_file(workshop, views, run, facts, blank), [pressed, file, model, dtype], outputs,
         scroll_to_output=True, show_progress_on=[slider, decoded, wait], **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
@@ -735,7 +762,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                            elem_classes="go")  # fmt: skip
             stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
             pressed = gr.Number(visible=False)
-        with gr.Column(scale=7, min_width=300):
+        with gr.Column(scale=7, min_width=300, elem_classes="results"):
             waiting = _wait("Many pictures at once", "You get a ZIP with the same names and formats.")
             status = gr.HTML(waiting, elem_id="batch-status", elem_classes="outcome")
             get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="batch-get")
@@ -813,7 +840,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
 
     outputs = [status, get, gallery, stop, go]
     files.change(changed, None, outputs, **AT_ONCE, **PRIVATE)
-    go.click(press, None, [pressed, *outputs], **AT_ONCE, **PRIVATE).then(
+    go.click(press, None, [pressed, *outputs], **LATEST, **AT_ONCE, **PRIVATE).then(
         _for_page(workshop, run, status, blank), [pressed, files, *controls], outputs,
         show_progress_on=status, **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
@@ -834,7 +861,7 @@ def _batch_status(state: BatchState) -> str:
         parts.append(f"<p class=result><b>{text}</b>{rest}</p>")
     else:
         text = f"{done} of {total}, now {html.escape(state.current)}"
-        rest = "" if left is None else f", about {_seconds(left)} to go"
+        rest = "" if left is None else f", about {_seconds(max(1.0, round(left)))} to go"
         parts.append(f"<p><b>{text}</b>{rest}</p>")
     if good:
         speed = f"{_digits(rate, 2)} megapixels per second"
@@ -872,7 +899,7 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                                   info="Denoisers get the picture with this noise.")  # fmt: skip
             go = gr.Button("Compare", variant="primary", size="lg", elem_id="compare-go", elem_classes="go")
             pressed = gr.Number(visible=False)
-        with gr.Column(scale=7, min_width=300):
+        with gr.Column(scale=7, min_width=300, elem_classes="results"):
             wait = gr.HTML(_wait("Every model on one picture", "Side by side, with time and quality."))
             gallery = gr.Gallery(show_label=False, columns=2, visible=False,
                                  **GALLERY, elem_id="compare-gallery")  # fmt: skip
@@ -918,7 +945,7 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     outputs = [wait, gallery, table]
     file.change(turn, file, outputs, **AT_ONCE, **PRIVATE)
-    go.click(press, None, pressed, **AT_ONCE, **PRIVATE).then(
+    go.click(press, None, pressed, **LATEST, **AT_ONCE, **PRIVATE).then(
         _for_file(workshop, views, run, table, blank), [pressed, file, models, sigma], outputs,
         scroll_to_output=True, show_progress_on=[gallery, wait], **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
