@@ -1701,7 +1701,8 @@ def test_pictures_of_the_page(browser, server, tmp_path):
     tab = Tab(window(browser, height=720), server)
     tab.example()
     tab.wait("#denoise-facts .facts")
-    for _ in range(2):  # the first run of a model also packs its weights
+    for auto in (False, True):  # the first run of a model also packs its weights
+        tab.page.get_by_label("Find the noise level by itself").first.set_checked(auto)
         tab.page.click("#denoise-go")
         tab.wait("#denoise-get:visible")
         tab.page.wait_for_timeout(1500)
