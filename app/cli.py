@@ -24,6 +24,7 @@ from zenith_ae.files import reason, visible
 
 from .batch import STDIO, Job, Kind, wants_traceback
 from .session import (
+    EQUAL,
     Compute,
     Number,
     Read,
@@ -329,20 +330,20 @@ def roundtrip(**options: Any) -> int:
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         from zenith_ae.batches import to_rgb
-        from zenith_ae.engine import within
+        from zenith_ae.engine import Pieces
         from zenith_ae.latents import BITS, as_stored
         from zenith_ae.metrics import psnr, ssim
 
         model = session.load(options["model"])
-        first, second = (within(session.reporter.advance, start, 0.5) for start in (0, 0.5))
-        z = model.encode(picture, options["tile"], progress=first)
+        halves = Pieces(session.reporter.advance, 2)
+        z = model.encode(picture, options["tile"], progress=halves.next())
         z = as_stored(z, options["dtype"])
         pixels = picture.pixels[None]
-        result = model.decode_like(z, pixels, picture.layout, options["tile"], progress=second)
+        result = model.decode_like(z, pixels, picture.layout, options["tile"], progress=halves.next())
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
         bits = BITS[options["dtype"]]
         scores = {
-            "psnr": round(min(psnr(before, after), 999.0), 3),
+            "psnr": round(min(psnr(before, after), EQUAL), 3),
             "ssim": round(ssim(before, after), 5),
             "bits_per_pixel": round(z.size * bits / (picture.width * picture.height), 3),
         }

@@ -39,13 +39,16 @@ if TYPE_CHECKING:
     from zenith_ae.pipelines import Change, Denoiser
 
 __all__ = [
-    "ANY_PATH", "Compute", "Made", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write",
+    "ANY_PATH", "EQUAL", "Compute", "Made", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write",
     "chosen_tag", "common", "denoised", "encoding_notes", "facts", "output_name", "picture_kind",
     "picture_suffix", "picture_writer", "read", "read_every", "tagged", "write_stdout", "writing",
 ]  # fmt: skip
 
 #: What networks made of each frame of a picture: the mean noise level, and the changes.
 Made: TypeAlias = "list[tuple[float, list[Change]]]"
+
+#: The PSNR of equal pictures, which is infinite but to be JSON.
+EQUAL = 999.0
 
 #: `watch` rests at least this many times as long as a look at its folder took the CPU.
 LOOKING = 4
@@ -442,8 +445,8 @@ def denoised(
     is as of `zenith_ae.Denoiser`. ``made`` is a list that gets what the networks make of each frame; with the
     list of an earlier call, which has all but the first four settings in common, they need not run.
     """
-    from zenith_ae.engine import Pieces, within
-    from zenith_ae.pipelines import ESTIMATE, changed
+    from zenith_ae.engine import Pieces
+    from zenith_ae.pipelines import changed, estimate_and_rest
 
     shares = dict(settings)
     passes = shares.pop("passes", 1)
@@ -459,9 +462,8 @@ def denoised(
             maps: Any = sigma
             rest = report
             if auto:
-                share = ESTIMATE / passes
-                maps = model.sigma_maps(pixels, one.layout, tile, within(report, 0, share))
-                rest = within(report, share, 1 - share)
+                asking, rest = estimate_and_rest(report, passes)
+                maps = model.sigma_maps(pixels, one.layout, tile, asking)
             level = float(maps if isinstance(maps, (int, float)) else maps.mean())
             changes = model.changes(
                 pixels, one.layout, maps, tile, passes=passes, estimated=auto, progress=rest

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zenith_ae.batches import to_rgb
-from zenith_ae.engine import Progress, within
+from zenith_ae.engine import Pieces, Progress
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.image_writing import describes, encode_picture
 from zenith_ae.images import (
@@ -52,7 +52,7 @@ from zenith_ae.latents import (
 from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training.degradations import blur
 
-from .session import Made, denoised, encoding_notes, output_name
+from .session import EQUAL, Made, denoised, encoding_notes, output_name
 
 __all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models", "short"]
 
@@ -72,8 +72,6 @@ WARM_PIXELS = 2**19
 THUMBNAIL = 320
 #: The largest picture of which the page remembers what a network made, 12 bytes a pixel.
 REMEMBERED_PIXELS = 2**25
-#: The PSNR of equal pictures, which is infinite but to be JSON.
-EQUAL = 999.0
 #: Pictures of a batch that the gallery shows.
 GALLERY = 60
 LATEST = 20  # failures and notes that are shown while a batch runs
@@ -283,15 +281,15 @@ class Workshop:
         picture, name = self._read(file)
         autoencoder = self.model(model, "autoencoder")
         folder, facts = self.new_folder(), self._facts(picture, name)
+        halves = Pieces(progress, 2)
         start = time.perf_counter()
-        latents = autoencoder.encode_picture(picture, progress=within(progress, 0, 0.5))
+        latents = autoencoder.encode_picture(picture, progress=halves.next())
         encoding = time.perf_counter() - start
         data = encode_latents(latents, dtype)
         z = parse_latents(data).latents  # what somebody who gets the file will decode
         pixels = picture.pixels[None]
         start = time.perf_counter()
-        second = within(progress, 0.5, 0.5)
-        result = autoencoder.decode_like(z, pixels, picture.layout, progress=second)
+        result = autoencoder.decode_like(z, pixels, picture.layout, progress=halves.next())
         decoding = time.perf_counter() - start
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
         decoded, files, notes = picture.with_pixels(result[0]), {}, list(encoding_notes(picture))
@@ -400,13 +398,13 @@ class Workshop:
         harmed = {key: pixels for key, pixels in given.items() if key != "clean"}
         shown = {"original": rgb} | harmed
         rows = []
-        for number, model in enumerate(chosen):
+        turns = Pieces(progress, len(chosen))
+        for model in chosen:
             pipeline = self.model(model, kinds[model])
             work = pipeline if kinds[model] == "denoiser" else pipeline.roundtrip
             work(rgb if rgb[..., 0].size <= WARM_PIXELS else rgb[:64, :64])  # to be warm
-            share = within(progress, number / len(chosen), 1 / len(chosen))
             start = time.perf_counter()
-            after = work(given[task[model]], progress=share)
+            after = work(given[task[model]], progress=turns.next())
             seconds = time.perf_counter() - start
             shown[model] = after
             rows.append({

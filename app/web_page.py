@@ -26,7 +26,8 @@ from zenith_ae.images import READABLE_SUFFIXES
 from zenith_ae.latents import DTYPES
 from zenith_ae.pipelines import PASSES
 
-from .web_jobs import EQUAL, BatchState, Result, Workshop, shipped_models, short
+from .session import EQUAL
+from .web_jobs import BatchState, Result, Workshop, shipped_models, short
 
 __all__ = ["CSS", "build", "theme"]
 
@@ -303,6 +304,9 @@ class _Views:
 
     def of(self, request: gr.Request) -> _View:
         return self._views.setdefault(str(request.session_hash), _View(self._workshop))
+
+    def press(self, request: gr.Request) -> int:
+        return self.of(request).press()
 
     def has_left(self, request: gr.Request) -> bool:
         return str(request.session_hash) not in self._views
@@ -730,9 +734,6 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             more_note: f"<p class=note>Original minus decoded, amplified {found['gain']} times.</p>",
         }
 
-    def press(request: gr.Request) -> int:
-        return views.of(request).press()
-
     def turn(request: gr.Request, file: str | None) -> Updates:
         view = views.of(request)
         view.turn(file)
@@ -742,7 +743,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     model.input(None, js=_CHOSEN, **PRIVATE)
     file.change(turn, file, [*outputs, go], **AT_ONCE, **PRIVATE)
-    go.click(press, None, pressed, **LATEST, **AT_ONCE, **PRIVATE).then(
+    go.click(views.press, None, pressed, **LATEST, **AT_ONCE, **PRIVATE).then(
         _for_file(workshop, views, run, facts, blank), [pressed, file, model, dtype], outputs,
         scroll_to_output=True, show_progress_on=[slider, decoded, wait], **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
@@ -823,9 +824,8 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                 go: gr.Button(interactive=True)}  # fmt: skip
 
     def press(request: gr.Request) -> Updates:
-        number = views.of(request).press()
         waits = {status: "<p><b>Waits for its turn</b></p>", stop: gr.Button(visible=True)}
-        return blank() | waits | {pressed: number, go: gr.Button(interactive=False)}
+        return blank() | waits | {pressed: views.press(request), go: gr.Button(interactive=False)}
 
     def cancel(request: gr.Request) -> Updates:
         if views.of(request).stop():
@@ -935,9 +935,6 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         yield {chart: "<p class=note>Measuring …</p>"}
         yield {chart: _bars(workshop.benchmark())}
 
-    def press(request: gr.Request) -> int:
-        return views.of(request).press()
-
     def turn(request: gr.Request, file: str | None) -> Updates:
         view = views.of(request)
         view.turn(file)
@@ -945,7 +942,7 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     outputs = [wait, gallery, table]
     file.change(turn, file, outputs, **AT_ONCE, **PRIVATE)
-    go.click(press, None, pressed, **LATEST, **AT_ONCE, **PRIVATE).then(
+    go.click(views.press, None, pressed, **LATEST, **AT_ONCE, **PRIVATE).then(
         _for_file(workshop, views, run, table, blank), [pressed, file, models, sigma], outputs,
         scroll_to_output=True, show_progress_on=[gallery, wait], **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip

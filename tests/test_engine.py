@@ -852,20 +852,27 @@ def test_progress_counts_tiles_and_pictures(device: str, monkeypatch) -> None:
     assert told == pytest.approx([0.2, 0.4, 0.45, 0.5, 0.7, 0.9, 0.95, 1], abs=1e-6)
 
 
+#: The beginning of programs for a process of their own: `empty` is a model of zeros.
+EMPTY = (
+    "import os, signal, threading, warnings, numpy as np\n"
+    "from zenith_ae import engine, weights\n"
+    "from zenith_ae.engine import native\n"
+    "from zenith_ae.models import zoo\n"
+    "config = zoo.build('taesd')\n"
+    "zeros = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}\n"
+    "empty = weights.Weights(config, zeros)\n"
+)
+
+
 def test_a_signal_ends_a_run_and_not_only_between_runs() -> None:
-    code = (
-        "import os, signal, threading, numpy as np\n"
-        "from zenith_ae import engine, weights\n"
-        "from zenith_ae.models import zoo\n"
-        "config = zoo.build('taesd')\n"
-        "zeros = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}\n"
-        "native = engine.create(weights.Weights(config, zeros), threads=1)\n"
+    code = EMPTY + (
+        "model = engine.create(empty, threads=1)\n"
         "begun = threading.Event()\n"
         "kill = lambda: (begun.wait(), os.kill(os.getpid(), signal.SIGINT))\n"
         "threading.Thread(target=kill, daemon=True).start()\n"
         "try:\n"
-        "    native.run('encoder', np.zeros((1, 2048, 2048, 3), np.uint8), tile=0,\n"
-        "               progress=lambda share: (begun.set(), print(share) if share > 0.9 else None))\n"
+        "    model.run('encoder', np.zeros((1, 2048, 2048, 3), np.uint8), tile=0,\n"
+        "              progress=lambda share: (begun.set(), print(share) if share > 0.9 else None))\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted')\n"
     )
@@ -877,16 +884,10 @@ def test_a_signal_ends_a_run_and_not_only_between_runs() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_child_that_progress_forks_does_not_go_on_and_can_begin_anew(threads: int) -> None:
-    code = (
-        "import os, sys, warnings, numpy as np\n"
-        "from zenith_ae import engine, weights\n"
-        "from zenith_ae.models import zoo\n"
+    code = EMPTY + (
         "warnings.simplefilter('ignore')\n"
-        "native = engine.native = __import__('zenith_ae.engine.native').engine.native\n"
         "native.WATCH_SECONDS = 0.0\n"
-        "config = zoo.build('taesd')\n"
-        "zeros = {name: np.zeros(shape, np.float32) for name, shape in config.params().items()}\n"
-        f"model = engine.create(weights.Weights(config, zeros), threads={threads})\n"
+        f"model = engine.create(empty, threads={threads})\n"
         "x, parent, child = np.zeros((1, 64, 64, 3), np.uint8), os.getpid(), []\n"
         "def fork(share):\n"
         "    if os.getpid() == parent and not child:\n"

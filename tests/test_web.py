@@ -1067,6 +1067,13 @@ class Tab:
             self.page.wait_for_timeout(100)
         raise AssertionError("it did not happen in half a minute")
 
+    def begin(self, file, held):
+        """Denoise a picture, until the job is `held`."""
+        self.upload(file)
+        self.wait("#denoise-facts .facts")
+        self.page.click("#denoise-go")
+        self.until(lambda: held.asked)
+
     def arrives(self):
         """For a block that does something which the server is told at once: until it has answered."""
         return self.page.expect_response(lambda response: response.request.method == "POST")
@@ -1258,10 +1265,7 @@ class TestPage:
     def test_another_picture_during_a_job_is_the_one_that_counts(self, tab, tmp_path, held):
         (tmp_path / "old.png").write_bytes(png())
         (tmp_path / "new.png").write_bytes(png(1, (31, 23)))
-        tab.upload(tmp_path / "old.png")
-        tab.wait("#denoise-facts .facts")
-        tab.page.click("#denoise-go")
-        tab.until(lambda: held.asked)
+        tab.begin(tmp_path / "old.png", held)
         tab.clear()
         tab.gone("#denoise-facts .facts")  # at once
         tab.upload(tmp_path / "new.png")
@@ -1378,10 +1382,7 @@ class TestPage:
 
     def test_a_share_that_moved_during_the_run_is_followed_then(self, tab, tmp_path, held):
         (tmp_path / "x.png").write_bytes(png())
-        tab.upload(tmp_path / "x.png")
-        tab.wait("#denoise-facts .facts")
-        tab.page.click("#denoise-go")
-        tab.until(lambda: held.asked)
+        tab.begin(tmp_path / "x.png", held)
         tab.page.get_by_label("number input for Strength").locator("visible=true").fill("0")
         tab.page.keyboard.press("Tab")
         tab.page.wait_for_timeout(300)
@@ -1394,10 +1395,7 @@ class TestPage:
 
     def test_a_second_press_stops_the_job_of_the_first(self, tab, tmp_path, held):
         (tmp_path / "x.png").write_bytes(png())
-        tab.upload(tmp_path / "x.png")
-        tab.wait("#denoise-facts .facts")
-        tab.page.click("#denoise-go")
-        tab.until(lambda: held.asked)
+        tab.begin(tmp_path / "x.png", held)
         with tab.arrives():
             tab.page.click("#denoise-go")
         held.gate.set()

@@ -95,7 +95,7 @@ OFF_GRID = 2
 # half turn brings 0.089 dB and a mirror 0.075 to 0.080, the four turns 0.134, other fours 0.122 to 0.127.
 _ORIENTATIONS = (0, 3, 5, 6, 1, 2, 4, 7)
 #: About what share of the work of one pass the estimate of a level is, and of that the estimator.
-ESTIMATE, _ESTIMATOR = 0.15, 0.8
+_ESTIMATE, _ESTIMATOR = 0.15, 0.8
 # What type checkers may know: what a name loads. A file may hold either.
 ShippedDenoiser = Literal["zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large", "zenith-deblur"]
 ShippedAutoencoder = Literal["zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-4ch-lite"]
@@ -721,9 +721,8 @@ class Denoiser(_Pipeline):
         progress: Progress | None,
     ) -> Iterator[Change]:
         if levels is None:
-            share = ESTIMATE / passes
-            levels = self.sigma_maps(pixels, layout, tile, within(progress, 0, share))
-            progress = within(progress, share, 1 - share)
+            asking, progress = estimate_and_rest(progress, passes)
+            levels = self.sigma_maps(pixels, layout, tile, asking)
         todo = [
             i
             for i in range(len(pixels))
@@ -831,6 +830,12 @@ class Denoiser(_Pipeline):
             del turned, levels, found, residual  # each is as large as the picture
         assert total is not None
         return total if passes == 1 else np.multiply(total, np.float32(1 / passes), out=total)
+
+
+def estimate_and_rest(progress: Progress | None, passes: int) -> tuple[Progress | None, Progress | None]:
+    """The reports of `Denoiser.sigma_maps`, and of the changes with what it found, as those of both."""
+    share = _ESTIMATE / passes
+    return within(progress, 0, share), within(progress, share, 1 - share)
 
 
 def changed(

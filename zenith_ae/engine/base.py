@@ -217,8 +217,7 @@ class Engine(abc.ABC):
                 piece = output[rows.start : rows.stop, columns.start : columns.stop]
                 report = pieces.next(piece.shape[0] * piece.shape[1])
                 self._run_region(
-                    stage, source, plane if stage is stages[0] else None, region, piece,
-                    report,
+                    stage, source, plane if stage is stages[0] else None, region, piece, report,
                 )  # fmt: skip
                 if report is not None:
                     report(1.0)
