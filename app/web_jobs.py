@@ -17,11 +17,12 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,10 @@ ZIP_TIMES = 20
 #: Bytes of the list of files in a ZIP, which is read as a whole.
 ZIP_LIST = 4 * 2**20
 
+#: How often a batch tells how far its current picture is.
+_TELL_SECONDS = 0.5
 _BAND = 256
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -106,6 +110,7 @@ class BatchState:
     done: int = 0  # with or without success
     good: int = 0
     current: str = ""
+    share: float = 0.0  # of the current one that is done
     seconds: float = 0.0
     seconds_left: float | None = None  # by the sizes of the files
     megapixels: float = 0.0
@@ -453,7 +458,7 @@ class Workshop:
         progress: Progress | None = None,
         **settings: Any,
     ) -> Iterator[BatchState]:
-        """Denoise many pictures, or those in ZIP files; yields the state before and after each.
+        """Denoise many pictures, or those in ZIP files; yields the state before, during and after each.
 
         A picture that fails is listed and the rest goes on. After ``cancelled()``, what is done so far
         is in the archive. What ``progress``, which is told the share of each picture, raises fails that one.
@@ -475,18 +480,23 @@ class Workshop:
             path = folder / f"{result_of(model)}.zip"
             archive = zipfile.ZipFile(ending.enter_context(_Unbuffered(path, "w+")), "w")
             ending.callback(archive.close)
-            for source in (s for file in kept for s in self._sources(*file) if s.wanted):
-                state.current, state.seconds = source.name, time.perf_counter() - start
-                if done := sum(sizes[: state.done]):
+
+            def now(share: float) -> BatchState:
+                state.share, state.seconds = share, time.perf_counter() - start
+                if done := sum(sizes[: state.done]) + share * sizes[state.done]:
                     state.seconds_left = state.seconds / done * (sum(sizes) - done)
-                yield state
+                return state
+
+            for source in (s for file in kept for s in self._sources(*file) if s.wanted):
+                state.current = source.name
+                yield now(0.0)
                 if cancelled():
                     state.cancelled = True
                     break
-                state.done += 1
                 try:
                     picture = source.read()
-                    clean, _, _ = _clean(denoiser, picture, sigma, settings, progress)
+                    work = partial(_clean, denoiser, picture, sigma, settings)
+                    clean, _, _ = yield from _telling(work, now, progress)
                     name = _unused(output_name(source.name, result_of(model)), names)
                     notes = list(picture.every_note)
                     written = self._write(clean, folder, Path(name).name, notes)
@@ -504,6 +514,8 @@ class Workshop:
                     state.failed.append((source.name, self.describe(error, source.name)))
                     if _is_for_want_of_room(error):  # nor is there any for those to come
                         break
+                finally:
+                    state.done += 1
                 os.utime(folder)  # a long batch is not an old one
             try:
                 archive.close()
@@ -511,7 +523,8 @@ class Workshop:
                     state.archive = str(path)
             except OSError as error:
                 state.failed.append((path.name, self.describe(error, path.name)))
-        state.current, state.seconds, state.finished = "", time.perf_counter() - start, True
+        state.current, state.share, state.finished = "", 0.0, True
+        state.seconds = time.perf_counter() - start
         state.seconds_left = None
         yield state
 
@@ -588,6 +601,28 @@ class _Source:
     read: Callable[[], Picture]
     size: int = 0  # of the file, in bytes
     wanted: bool = True
+
+
+def _telling(
+    work: Callable[[Progress], _T], tell: Callable[[float], BatchState], progress: Progress | None
+) -> Generator[BatchState, None, _T]:
+    """What ``work`` returns; on the way, now and then, what ``tell`` says of the share that is done."""
+    done = 0.0
+
+    def report(share: float) -> None:
+        nonlocal done
+        if progress is not None:
+            progress(share)
+        done = share
+
+    told = done
+    with ThreadPoolExecutor(1) as thread:
+        job = thread.submit(work, report)
+        while wait([job], _TELL_SECONDS).not_done:
+            if done != told:
+                told = done
+                yield tell(told)
+        return job.result()
 
 
 def _is_for_want_of_room(error: BaseException) -> bool:

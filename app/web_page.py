@@ -796,11 +796,8 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                 yield {status: gr.skip()}
                 return
             for state in workshop.batch(files, model, level, flag.is_set, look, **_settings(*settings)):
-                new = (
-                    state.finished
-                    or not state.done
-                    or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
-                )
+                begins = not state.done and not state.share
+                new = state.finished or begins or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
                 shown = len(state.thumbnails) if new else shown
                 updates: Updates = {
                     status: (_OTHER_FILES if view.moved else "") + _batch_status(state),
@@ -812,7 +809,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
                     updates[gallery] = gr.Gallery(value=list(state.thumbnails), visible=shown > 0)
                 if state.archive:
                     updates[get] = gr.DownloadButton(_zip_label(state), value=state.archive, visible=True)
-                elif not state.done:
+                elif begins:
                     updates[get] = gr.DownloadButton(visible=False)
                 yield updates
         finally:
@@ -852,7 +849,7 @@ _OTHER_FILES = "<p class=mark>The files have changed: this is the batch of those
 
 def _batch_status(state: BatchState) -> str:
     done, total, left, good = state.done, state.total, state.seconds_left, state.good
-    parts = [f'<progress class=bar max="{total}" value="{done}"></progress>']
+    parts = [f'<progress class=bar max="{total}" value="{done + state.share:g}"></progress>']
     rate = state.megapixels / state.seconds if state.seconds > 0 else 0
     if state.finished:
         word = "Cancelled" if state.cancelled else "Done"

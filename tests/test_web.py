@@ -551,6 +551,26 @@ def test_cancelled_batch_gives_what_was_done(shop):
     assert names(state) == ["0.denoised.png", "1.denoised.png", "2.denoised.png"]
 
 
+def test_a_batch_tells_how_far_its_picture_is(shop, monkeypatch):
+    seen, real = threading.Event(), web_jobs._clean
+
+    def halfway(model, picture, sigma, settings, progress):
+        progress(0.5)
+        assert seen.wait(30)  # else nothing was told
+        return real(model, picture, sigma, settings, progress)
+
+    monkeypatch.setattr(web_jobs, "_clean", halfway)
+    monkeypatch.setattr(web_jobs, "_TELL_SECONDS", 0.01)
+    told = []
+    for state in shop.batch([put_bytes(shop, f"{i}.png", png()) for i in range(2)], "adds-sigma"):
+        told.append((state.current, state.done, state.share))
+        if told[-1] == ("0.png", 0, 0.5):  # a quarter of two files of one size
+            assert state.seconds_left == pytest.approx(3 * state.seconds)
+            seen.set()
+    assert told[:2] == [("0.png", 0, 0.0), ("0.png", 0, 0.5)] and told[-1] == ("", 2, 0.0)
+    assert state.good == 2 and not state.failed
+
+
 def test_latents_of_too_many_pixels_are_not_decoded(shop, monkeypatch):
     file = shop.encode(put(shop, "rgb.png"), "identity").files["latents"]
     monkeypatch.setenv("ZENITH_MAX_PIXELS", "100")
