@@ -359,7 +359,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line; every failure is one line on stderr and a code."""
+    """Run the command line; every failure is one line on stderr and a code (without arguments, the help)."""
     # What Pillow finds odd about a file but reads all the same is not for users to act on.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     # Let a polite kill remove temporary files too, and a terminal that goes, unless nohup said otherwise.
@@ -376,8 +376,13 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         code = cli.main(arguments, prog_name="zenith-ae", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except click.UsageError as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return 2
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "zenith-ae"
+        text = " ".join(error.format_message().split()).rstrip(".")
+        complain(f"{text} (see {command} --help)")
         return 2
     except click.ClickException as error:
         complain(error.format_message())
