@@ -469,6 +469,31 @@ def _guarded(work: Callable, complain: Callable[[Exception], Any]) -> Callable:
     return stream if inspect.isgeneratorfunction(work) else run
 
 
+class _Buttons:
+    """The button that starts a tab's job, the one that ends it, and where the number of a press is kept."""
+
+    def __init__(self, views: _Views, label: str, tab: str) -> None:
+        self._views = views
+        with gr.Row():
+            self.go = gr.Button(label, variant="primary", size="lg", elem_id=f"{tab}-go", elem_classes="go",
+                                scale=3, min_width=160)  # fmt: skip
+            self.stop = gr.Button("Cancel", size="lg", elem_id=f"{tab}-stop", elem_classes="halt", scale=1,
+                                  min_width=90, interactive=False)  # fmt: skip
+        self.pressed = gr.Number(visible=False)
+        self.stop.click(self._cancel, None, self.stop, **AT_ONCE, **PRIVATE)
+
+    def press(self, request: gr.Request) -> Updates:
+        return {self.pressed: self._views.press(request), self.stop: gr.Button(interactive=True)}
+
+    def idle(self) -> Updates:
+        """Updates for when no job is left."""
+        return {self.stop: gr.Button(interactive=False)}
+
+    def _cancel(self, request: gr.Request) -> Updates:
+        self._views.of(request).stop()
+        return self.idle()
+
+
 def _drop(label: str, kinds: list[str] | None, many: bool = False) -> gr.File:
     return gr.File(label=label, file_count="multiple" if many else "single", file_types=kinds,
                    height=220 if many else 150, type="filepath")  # fmt: skip
@@ -542,13 +567,8 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             _examples(workshop, examples, file, "Or try one of these")
             with gr.Column(elem_id="denoise-settings", elem_classes="settings"):
                 controls = _noise_controls()
-            with gr.Row():
-                go = gr.Button("Denoise", variant="primary", size="lg", elem_id="denoise-go",
-                               elem_classes="go", scale=3, min_width=160)  # fmt: skip
-                stop = gr.Button("Cancel", size="lg", elem_id="denoise-stop", elem_classes="halt", scale=1,
-                                 min_width=90, interactive=False)  # fmt: skip
+            buttons = _Buttons(views, "Denoise", "denoise")
             adjust = gr.Button("Adjust", visible="hidden", elem_classes="adjust")
-            pressed = gr.Number(visible=False)
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
             wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
             slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
@@ -562,8 +582,8 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     outputs = [wait, slider, facts, get, more, removed, removed_note]
     numbers = itertools.count()  # so that the page tells a result from one of the same words
     model, _, level, *_ = controls
-    model.change(lambda name: gr.Button(VERBS.get(name, "Denoise")), model, go, show_progress="hidden",
-                 **PRIVATE)  # fmt: skip
+    model.change(lambda name: gr.Button(VERBS.get(name, "Denoise")), model, buttons.go,
+                 show_progress="hidden", **PRIVATE)  # fmt: skip
 
     def blank() -> Updates:
         return {
@@ -574,18 +594,10 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             removed: None,
         }
 
-    def idle() -> Updates:
-        return {stop: gr.Button(interactive=False)}
-
     def press(request: gr.Request) -> Updates:
-        view = views.of(request)
-        updates: Updates = {pressed: view.press(), stop: gr.Button(interactive=True)}
+        updates = buttons.press(request)
         # Where there is no picture, there is a place for progress, and no error of earlier.
-        return updates if view.pictured else updates | {wait: gr.HTML(visible=True), facts: ""}
-
-    def cancel(request: gr.Request) -> Updates:
-        views.of(request).stop()
-        return idle()
+        return updates if views.of(request).pictured else updates | {wait: gr.HTML(visible=True), facts: ""}
 
     def turn(request: gr.Request, file: str | None) -> Updates:
         view = views.of(request)
@@ -642,14 +654,15 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     file.change(turn, file, outputs, **AT_ONCE, **PRIVATE).then(
         show, [file, model], [*outputs, level], show_progress_on=facts, **DEVICE, **PRIVATE
     )
-    work = _for_file(workshop, views, run, facts, blank, idle)
-    for button, following in ((go, True), (adjust, False)):
-        button.click(press, None, [pressed, stop, wait, facts], **LATEST, **AT_ONCE, **PRIVATE).then(
-            work, [pressed, file, *controls], [*outputs, stop], scroll_to_output=following,
+    work = _for_file(workshop, views, run, facts, blank, buttons.idle)
+    for button, following in ((buttons.go, True), (adjust, False)):
+        button.click(
+            press, None, [buttons.pressed, buttons.stop, wait, facts], **LATEST, **AT_ONCE, **PRIVATE
+        ).then(
+            work, [buttons.pressed, file, *controls], [*outputs, buttons.stop], scroll_to_output=following,
             show_progress_on=[slider, wait], show_progress="full" if following else "minimal",
             **LATEST, **DEVICE, **PRIVATE,
         )  # fmt: skip
-    stop.click(cancel, None, stop, **AT_ONCE, **PRIVATE)
 
 
 # ---- Latents ----------------------------------------------------------------------------------------
@@ -666,9 +679,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                                     info="For pictures. A latent file names its own model.")  # fmt: skip
                 dtype = gr.Radio([(f"{bits} bit", name) for name, bits in BITS.items()], value="fp16",
                                  label="Numbers", info="8 bit is a quarter of 32, and close.")  # fmt: skip
-            go = gr.Button("Encode and decode", variant="primary", size="lg", elem_id="latents-go",
-                           elem_classes="go")  # fmt: skip
-            pressed = gr.Number(visible=False)
+            buttons = _Buttons(views, "Encode and decode", "latents")
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
             wait = gr.HTML(_wait("A picture becomes latents and comes back",
                                  "Drop a picture, or a .latent.safetensors file to decode."))  # fmt: skip
@@ -739,12 +750,15 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         view.turn(file)
         name = "Decode" if file and workshop.is_latent_file(file) else "Encode and decode"
         old = {} if view.shown else blank() | {wait: gr.HTML(visible=True), facts: ""}
-        return old | {go: gr.Button(name)}
+        return old | {buttons.go: gr.Button(name)}
 
     model.input(None, js=_CHOSEN, **PRIVATE)
-    file.change(turn, file, [*outputs, go], **AT_ONCE, **PRIVATE)
-    go.click(views.press, None, pressed, **LATEST, **AT_ONCE, **PRIVATE).then(
-        _for_file(workshop, views, run, facts, blank), [pressed, file, model, dtype], outputs,
+    file.change(turn, file, [*outputs, buttons.go], **AT_ONCE, **PRIVATE)
+    buttons.go.click(
+        buttons.press, None, [buttons.pressed, buttons.stop], **LATEST, **AT_ONCE, **PRIVATE
+    ).then(
+        _for_file(workshop, views, run, facts, blank, buttons.idle),
+        [buttons.pressed, file, model, dtype], [*outputs, buttons.stop],
         scroll_to_output=True, show_progress_on=[slider, decoded, wait], **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
 
@@ -894,8 +908,7 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                 models = gr.CheckboxGroup(names, value=names, label="Models")
                 sigma = gr.Slider(0, 75, 25, step=1, label="Noise to add",
                                   info="Denoisers get the picture with this noise.")  # fmt: skip
-            go = gr.Button("Compare", variant="primary", size="lg", elem_id="compare-go", elem_classes="go")
-            pressed = gr.Number(visible=False)
+            buttons = _Buttons(views, "Compare", "compare")
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
             wait = gr.HTML(_wait("Every model on one picture", "Side by side, with time and quality."))
             gallery = gr.Gallery(show_label=False, columns=2, visible=False,
@@ -939,8 +952,11 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     outputs = [wait, gallery, table]
     file.change(turn, file, outputs, **AT_ONCE, **PRIVATE)
-    go.click(views.press, None, pressed, **LATEST, **AT_ONCE, **PRIVATE).then(
-        _for_file(workshop, views, run, table, blank), [pressed, file, models, sigma], outputs,
+    buttons.go.click(
+        buttons.press, None, [buttons.pressed, buttons.stop], **LATEST, **AT_ONCE, **PRIVATE
+    ).then(
+        _for_file(workshop, views, run, table, blank, buttons.idle),
+        [buttons.pressed, file, models, sigma], [*outputs, buttons.stop],
         scroll_to_output=True, show_progress_on=[gallery, wait], **LATEST, **DEVICE, **PRIVATE,
     )  # fmt: skip
     measure.click(_for_page(workshop, bench, chart, dict), None, chart, show_progress_on=chart,

@@ -1595,6 +1595,40 @@ class TestPage:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             assert archive.namelist() == ["0.denoised.png", "1.denoised.png"]
 
+    @pytest.mark.parametrize("name, job, facts", [
+        ("Latents", "roundtrip", "#latents-facts .facts"), ("Compare", "compare", "#compare-table table"),
+    ])  # fmt: skip
+    def test_a_job_on_latents_and_a_comparison_are_cancelled(
+        self, tab, tmp_path, monkeypatch, name, job, facts
+    ):
+        begun, gate, done, real = threading.Event(), threading.Event(), [], getattr(Workshop, job)
+
+        def waits(shop, *settings):
+            *_, report = settings
+            begun.set()
+            gate.wait(30)
+            report(0.5)
+            done.append(1)
+            return real(shop, *settings)
+
+        monkeypatch.setattr(Workshop, job, waits)
+        (tmp_path / "a.png").write_bytes(png())
+        go, stop = f"#{name.lower()}-go", f"#{name.lower()}-stop"
+        tab.open(name)
+        tab.upload(tmp_path / "a.png")
+        tab.wait(f"{stop}:disabled")
+        try:
+            tab.page.click(go)
+            tab.until(begun.is_set)
+            tab.page.click(stop)
+            tab.wait(f"{stop}:disabled")
+        finally:
+            gate.set()
+        tab.page.click(go)
+        tab.wait(facts)
+        tab.wait(f"{stop}:disabled")
+        assert len(done) == 1
+
     def test_two_tabs_at_once_do_not_mix(self, context, server, tab, tmp_path):
         other = Tab(context, server)
         sizes = {tab: (40, 30), other: (31, 23)}
