@@ -156,11 +156,13 @@ def plan(
         if its_origin == origin:
             continue  # named twice, as by a file and a pattern
         place, same = _folded(place), _folded(origin)
-        if target != STDIO and (place == same or (source == STDIO and _is_stdin(target))):
+        if target == STDIO:
+            pass  # which replaces nothing
+        elif place == same or (source == STDIO and _is_stdin(target)):
             error = OutputError(
                 f"{source}: would be replaced by its own output; choose another place with -o"
             )
-        elif target != STDIO and owner:
+        elif owner:
             error = OutputError(
                 f"{source}: its output {target} is also that of {owner}; run it with another -o"
             )

@@ -197,15 +197,16 @@ def parts_of(model: Any, operation: str, width: int, height: int) -> list[str]:
     return [*chosen, *(part for part in PARTS[operation] if part in model.config.parts)]
 
 
-def macs(config: Any, parts: list[str], width: int, height: int) -> float:
+def macs(model: Any, parts: list[str], width: int, height: int) -> float:
     """Multiply-accumulates of these parts, without those that tiles repeat."""
     from zenith_ae.measure import executed_macs
 
-    total = 0.0
+    total, config = 0.0, model.config
     for part in parts:
         factor = config.factor if part == "decoder" else 1
         pixels = -(-height // factor) * -(-width // factor)
-        total += pixels * sum(executed_macs(config.parts[part], config.in_channels(part)))
+        layers, channels = config.parts[part], config.in_channels(part)
+        total += pixels * sum(executed_macs(layers, channels, model.engine.winograd))
     return total
 
 
@@ -213,7 +214,7 @@ def result(
     model: Any, name: str, operation: str, width: int, height: int, timing: Any, ceiling: float
 ) -> dict[str, Any]:
     parts = parts_of(model, operation, width, height)
-    work = macs(model.config, parts, width, height)
+    work = macs(model, parts, width, height)
     return {
         "kind": "result",
         "model": name,

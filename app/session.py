@@ -451,7 +451,7 @@ def denoised(
     shares = dict(settings)
     passes = shares.pop("passes", 1)
     levels: list[float] = []
-    auto, frames = isinstance(sigma, str), Pieces(progress, len(picture.frames))
+    frames = Pieces(progress, len(picture.frames))
 
     def clean(one: Picture) -> Picture:
         pixels, count, report = one.pixels[None], len(levels), frames.next()
@@ -459,15 +459,12 @@ def denoised(
         if made is not None and count < len(made):
             level, changes = made[count]
         else:
-            maps: Any = sigma
-            rest = report
-            if auto:
-                asking, rest = estimate_and_rest(report, passes)
-                maps = model.sigma_maps(pixels, one.layout, tile, asking)
-            level = float(maps if isinstance(maps, (int, float)) else maps.mean())
-            changes = model.changes(
-                pixels, one.layout, maps, tile, passes=passes, estimated=auto, progress=rest
-            )
+            given: Any = sigma
+            if isinstance(sigma, str):
+                asking, report = estimate_and_rest(report, passes)
+                given = model.estimate(pixels, one.layout, tile, asking)
+            level = float(given.levels.mean() if isinstance(sigma, str) else sigma)
+            changes = model.changes(pixels, one.layout, given, tile, passes=passes, progress=report)
             if made is not None:
                 made.append((level, changes := list(changes)))
         levels.append(level)

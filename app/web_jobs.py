@@ -229,8 +229,8 @@ class Workshop:
         denoiser = self.model(model, "denoiser")
         facts = self._facts(picture, name)
         if "estimator" in denoiser.config.parts:
-            maps = denoiser.sigma_maps(picture.pixels[None], picture.layout)
-            facts["sigma"] = round(float(maps.mean()), 2)
+            levels = denoiser.estimate(picture.pixels[None], picture.layout).levels
+            facts["sigma"] = round(float(levels.mean()), 2)
         shown, facts["shown"] = write_preview(picture, self.new_folder() / "before")
         return Result(facts, {"before": shown})
 
@@ -505,11 +505,12 @@ class Workshop:
                     finally:
                         os.unlink(written)
                     state.notes += [(source.name, note) for note in notes]
-                    if len(state.thumbnails) < GALLERY:
-                        thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
-                        state.thumbnails.append((thumbnail, source.name))
                     state.megapixels += clean.area / 1e6
                     state.good += 1
+                    if len(state.thumbnails) < GALLERY:
+                        with contextlib.suppress(OSError):  # what counts is in the archive
+                            thumbnail = write_thumbnail(clean, folder / f"thumb{len(names)}.jpg")
+                            state.thumbnails.append((thumbnail, source.name))
                 except Exception as error:
                     state.failed.append((source.name, self.describe(error, source.name)))
                     if _is_for_want_of_room(error):  # nor is there any for those to come

@@ -23,7 +23,7 @@ from zenith_ae import __version__
 from zenith_ae.engine import Progress
 from zenith_ae.errors import ZenithError
 from zenith_ae.images import READABLE_SUFFIXES
-from zenith_ae.latents import DTYPES
+from zenith_ae.latents import BITS, DTYPES
 from zenith_ae.pipelines import PASSES
 
 from .session import EQUAL
@@ -43,8 +43,6 @@ GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "el
 #: Pillow's modes for people; those that are not here say it themselves.
 WORDS = {"L": "grey", "I;16": "grey", "I": "grey", "F": "grey", "LA": "grey and alpha", "P": "palette",
          "RGBA": "RGB and alpha", "1": "black and white"}  # fmt: skip
-#: Number formats of latents -> bits of a number.
-BITS = {"uint8": 8, "fp16": 16, "fp32": 32}
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 
 CSS = """
@@ -303,13 +301,15 @@ class _Views:
         page.unload(self._leave)
 
     def of(self, request: gr.Request) -> _View:
+        """For what happens in a window, which makes its view."""
         return self._views.setdefault(str(request.session_hash), _View(self._workshop))
+
+    def still(self, request: gr.Request) -> _View | None:
+        """For what had to wait, while its window may have closed."""
+        return self._views.get(str(request.session_hash))
 
     def press(self, request: gr.Request) -> int:
         return self.of(request).press()
-
-    def has_left(self, request: gr.Request) -> bool:
-        return str(request.session_hash) not in self._views
 
     def _leave(self, request: gr.Request) -> None:
         if view := self._views.pop(str(request.session_hash), None):
@@ -419,7 +419,9 @@ def _for_file(
 
     def run(request: gr.Request, progress: Any = gr.Progress(), *values: Any) -> Updates:  # noqa: B008
         press, file, *settings = values
-        view, failed = views.of(request), True
+        view, failed = views.still(request), True
+        if view is None:
+            return {place: gr.skip()}
         flag = view.begin(press, file)
 
         def report(share: float) -> None:
@@ -620,8 +622,8 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
     def show(request: gr.Request, file: str | None, model: str) -> Updates:
         """What is known of a picture at once, unless there is already more, or another one."""
-        view, nothing = views.of(request), {facts: gr.skip()}
-        if not file or view.has_gone(file) or view.shown:
+        view, nothing = views.still(request), {facts: gr.skip()}
+        if not file or view is None or view.has_gone(file) or view.shown:
             return nothing
         updates: Updates = safe_look(view, file, model)
         return nothing if view.has_gone(file) or view.shown else updates
@@ -677,7 +679,8 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             with gr.Column(elem_id="latents-settings", elem_classes="settings"):
                 model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model",
                                     info="For pictures. A latent file names its own model.")  # fmt: skip
-                dtype = gr.Radio([(f"{bits} bit", name) for name, bits in BITS.items()], value="fp16",
+                formats = sorted(BITS, key=lambda name: BITS[name])
+                dtype = gr.Radio([(f"{BITS[name]} bit", name) for name in formats], value="fp16",
                                  label="Numbers", info="8 bit is a quarter of 32, and close.")  # fmt: skip
             buttons = _Buttons(views, "Encode and decode", "latents")
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
@@ -796,13 +799,16 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
         sigma: float,
         *settings: Any,
     ) -> Iterator[Updates]:
-        view = views.of(request)
+        view = views.still(request)
+        if view is None:
+            yield {status: gr.skip()}
+            return
         flag = view.begin(press)
         shown = 0
         level = None if auto else sigma
 
         def look(_: float) -> None:
-            if views.has_left(request):  # else the picture in hand is finished
+            if views.still(request) is None:  # else the picture in hand is finished
                 raise _StoppedError
 
         try:

@@ -83,8 +83,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     except ConfigError:  # not at this level
                         continue
                     ceilings[isa, dtype] = 0.0
-                    direct = (isa, dtype) == ("amx", "bf16")  # no Winograd
-                    work[name, part, isa, dtype] = pixels * sum(executed_macs(layers, channels, not direct))
+                    macs = executed_macs(layers, channels, engine.winograd)
+                    work[name, part, isa, dtype] = pixels * sum(macs)
 
                     def call(engine: Any = engine, part: str = part, x: Any = x, plane: Any = plane,
                              out: Any = out) -> Any:  # fmt: skip

@@ -6,13 +6,16 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from zenith_ae import measure
+from zenith_ae.app import bench
 from zenith_ae.app.cli import run
 from zenith_ae.engine import create
+from zenith_ae.engine.native import NativeEngine
 from zenith_ae.models import spec, zoo
 from zenith_ae.models.spec import (
     Conv,
@@ -71,13 +74,14 @@ def test_the_numbers_of_a_line_belong_together(measured):
     found = measured("--size", "32x16", "--threads", "1")
     (machine,) = found["machine"]
     assert machine["threads"] == 1 and machine["level"] and machine["cpu"]
-    assert machine["copy_gigabytes_per_second"] >= 0  # a busy machine may round it to nothing
     for row in found["result"]:
         assert 0 < row["ms_best"] <= row["ms_low"] <= row["ms"] <= row["ms_high"] and row["calls"] >= 1
         assert row["megapixels_per_second"] == pytest.approx(32 * 16 / row["ms"] / 1e3, rel=0.01, abs=0.001)
         assert row["gmacs_per_second"] == pytest.approx(row["gmacs"] / row["ms"] * 1e3, rel=0.05, abs=0.001)
         assert row["memory_bytes"] >= (8 * 2 * 192 if row["operation"] == "encode" else 32 * 16 * 3)
-        assert machine["gemm_gmacs_per_second"][row["dtype"]] > 0 and row["gemm_share"] >= 0
+        assert machine["gemm_gmacs_per_second"][row["dtype"]] > 0
+        share = row["gmacs"] / row["ms"] * 1e3 / machine["gemm_gmacs_per_second"][row["dtype"]]
+        assert row["gemm_share"] == pytest.approx(share, rel=0.05, abs=0.001)
     by_name = {row["operation"]: row["gmacs"] for row in found["result"]}
     assert by_name["encode"] == by_name["decode"] == round(192 * 192 * 8 / 1e9, 6)
     assert by_name["round trip"] == round(2 * 192 * 192 * 8 / 1e9, 6)
@@ -188,7 +192,6 @@ def test_timings_are_medians_and_quartiles():
     timing = measure.Timing.of([1.0, 2.0, 3.0, 4.0, 100.0])
     assert (timing.best, timing.low, timing.median, timing.high) == (1.0, 2.0, 3.0, 4.0)
     assert timing.calls == 5
-    assert timing.spread == pytest.approx(2 / 3)
 
 
 def test_working_memory_counts_the_arena_and_the_result():
@@ -205,11 +208,24 @@ def test_macs_are_those_of_the_layers_except_for_merged_taps_and_winograd_tiles(
     layers = (Conv(3, 8), Relu(), Upsample(), Conv(8, 64), ZenithBlock(64, 8), Conv(64, 64),
               ResBlock(64, pool=True), Conv(64, 64, 2), Upsample(), Conv(64, 64))  # fmt: skip
     own = [float(step.macs) for step in spec.trace(layers, 3)]
-    macs = measure.executed_macs(layers, 3)
+    macs = measure.executed_macs(layers, 3, winograd=True)
     assert macs[:3] == [own[0], 0, 0]
     assert macs[3:] == pytest.approx(
         [own[3] * 4 / 9, own[4], own[5] / 4, own[6] * (27 / 4 + 8) / (27 + 8), own[7], 0, own[9] * 4 / 9]
     )
+
+
+def test_the_work_of_an_engine_without_winograd_is_that_of_its_layers():
+    config = zoo.build("taesd")
+    (own,) = {sum(step.macs for step in spec.trace(config.parts["encoder"], 3))}
+    counted = {}
+    for emulate in (True, "tiles"):
+        engine = NativeEngine(random_weights(config), dtype="bf16", threads=1, emulate=emulate)
+        model = SimpleNamespace(config=config, engine=engine)
+        counted[emulate] = bench.macs(model, ["encoder"], 8, 8)
+        stages = measure.stages(engine, "encoder", 8, 8, repeats=1)
+        assert sum(stage.macs for stage in stages) == pytest.approx(counted[emulate])
+    assert counted["tiles"] == pytest.approx(64 * own) and counted[True] < 0.5 * counted["tiles"]
 
 
 @pytest.mark.parametrize("name", list(zoo.ARCHITECTURES))
@@ -219,7 +235,7 @@ def test_the_stages_of_a_model_do_all_its_work(name):
     for part, layers in config.parts.items():
         found = measure.stages(engine, part, 64, 48, repeats=1)
         side = config.factor if part == "decoder" else 1
-        work = sum(measure.executed_macs(layers, config.in_channels(part))) * (64 // side) * (48 // side)
-        assert sum(stage.macs for stage in found) == pytest.approx(work)
+        macs = measure.executed_macs(layers, config.in_channels(part), winograd=True)
+        assert sum(stage.macs for stage in found) == pytest.approx(sum(macs) * (64 // side) * (48 // side))
         assert all(stage.ms >= 0 for stage in found)
         assert len({stage.label for stage in found}) == len(found)

@@ -509,6 +509,13 @@ def test_pipes_keep_the_format_and_stdout_clean(here, dn, pipes, capsys):
         assert abs(image.getpixel((0, 0))[1] - 110) <= 2
 
 
+def test_what_is_written_to_a_pipe_replaces_nothing(here, dn, pipes):
+    data = Path(picture("a.png")).read_bytes()
+    out = pipes(data)
+    assert run(["denoise", "-", "--overwrite", *dn]) == 0
+    assert Image.open(io.BytesIO(out.getvalue())).format == "PNG"
+
+
 def test_latents_go_through_pipes(here, ae, pipes):
     out = pipes(Path(picture("a.png", (17, 5))).read_bytes())
     assert run(["encode", "-", *ae]) == 0

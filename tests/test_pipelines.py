@@ -267,7 +267,7 @@ def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, mon
     if layout == "CMYK":
         pixels = np.concatenate([255 - pixels, np.zeros_like(pixels[..., :1])], axis=3)
     assert model._experts(pixels, layout, "auto") == ["denoiser", "denoiser", "white"]
-    level = float(model.sigma_maps(pixels[:2], layout).mean())
+    level = float(model.estimate(pixels[:2], layout).levels.mean())
 
     def taken(sigma, pictures=pixels):
         out = model.clean(pictures, layout, sigma).astype(float)
@@ -288,16 +288,18 @@ def test_the_commands_estimate_noise_once_and_do_what_the_library_does(monkeypat
     pytest.importorskip("click")
     from zenith_ae.app.session import denoised
 
-    model, maps, calls = zenith_ae.load("zenith-denoise-fast", threads=1), Denoiser.sigma_maps, []
+    model, parts = zenith_ae.load("zenith-denoise-fast", threads=1), []
     mottle = np.random.default_rng(0).normal(size=(98, 130, 3))
     mottle = sum(np.roll(mottle, shift, axis) for axis in (0, 1) for shift in (0, 1)) * 6
     pixels = np.clip(128 + mottle, 0, 255).astype(np.uint8)
     assert model.experts(pixels) == ["denoiser"]
-    monkeypatch.setattr(Denoiser, "sigma_maps", lambda *given: (calls.append(1), maps(*given))[1])
+    real = model.engine.run
+    monkeypatch.setattr(model.engine, "run", lambda part, *a, **k: parts.append(part) or real(part, *a, **k))
     result, level = denoised(model, Picture(pixels, "RGB", "RGB"), "auto", {})
-    assert len(calls) == 1
-    assert level == pytest.approx(model.estimate_sigma(pixels).mean())
+    assert parts == ["estimator", "sorter", "denoiser"]
     assert np.array_equal(result.pixels, model(pixels))
+    assert parts == 2 * ["estimator", "sorter", "denoiser"]
+    assert level == pytest.approx(model.estimate_sigma(pixels).mean())
     told = denoised(model, Picture(pixels, "RGB", "RGB"), 3 * level, {})[0]
     assert np.array_equal(told.pixels, model(pixels, 3 * level))
 

@@ -46,6 +46,7 @@ from zenith_ae.models.spec import (  # noqa: E402
     mac_count,
 )
 from zenith_ae.models.streams import in_streams  # noqa: E402
+from zenith_ae.pipelines import Estimate  # noqa: E402
 from zenith_ae.selftest import random_weights  # noqa: E402
 from zenith_ae.training import (  # noqa: E402
     autoencode,
@@ -623,7 +624,7 @@ def test_outcomes_are_the_decibels_that_the_expert_gains(tmp_path, monkeypatch) 
     estimator = PixelUnshuffle(8), Linear(192, 1)
     model.config = replace(model.config, parts={**model.config.parts, "estimator": estimator})
     monkeypatch.setattr(
-        model, "sigma_maps", lambda pixels, layout: np.full(pixels.shape[:3], 10.2, np.float32)
+        model, "estimate", lambda pixels, _: Estimate(np.full(pixels.shape[:3], 10.2, np.float32), [])
     )
     found = sorting.outcomes(model, Brighter(), 5, (0,))
     assert found.gain.tolist() == pytest.approx([small, small, small, most, small], abs=1e-3)

@@ -26,11 +26,11 @@ __all__ = [
 _DESCRIPTION = 0x010E
 IPTC = 0x0404  # captions and keywords of agencies, among what Photoshop writes to a JPEG
 INTEROPERABILITY = 0xA005  # in an EXIF block, the place of another in the file: not so in a new file
-# Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
-# artist, copyright, EXIF and GPS blocks.
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
 _RATING = (0x4746, 0x4749)
 _SAID_IN_WINDOWS = (0x9C9B, 0x9C9C, 0x9C9D, 0x9C9E, 0x9C9F)  # title, comment, author, keywords, subject
+# Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
+# artist, copyright, EXIF and GPS blocks, what Windows and others say of it.
 _DESCRIPTIVE_TAGS = (
     *(_DESCRIPTION, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, EXIF_BLOCK, GPS_BLOCK),
     *(_RATING + _SAID_IN_WINDOWS),

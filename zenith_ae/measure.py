@@ -59,11 +59,6 @@ class Timing:
         low, median, high = np.percentile(seconds, (25, 50, 75))
         return cls(float(median), float(low), float(high), min(seconds), len(seconds))
 
-    @property
-    def spread(self) -> float:
-        """Distance of the quartiles in terms of the median."""
-        return (self.high - self.low) / self.median
-
 
 def in_turn(
     candidates: Mapping[Key, Callable[[], Any]],
@@ -123,13 +118,12 @@ def working_memory(run: Callable[[], Any], engine: Engine) -> int:
 # --- work -----------------------------------------------------------------------------------
 
 
-def executed_macs(layers: Layers, in_channels: int, winograd: bool = True) -> list[float]:
+def executed_macs(layers: Layers, in_channels: int, winograd: bool) -> list[float]:
     """Multiply-accumulates of each layer per input pixel, as the native engine computes them.
 
     These are the layers' own (`spec.Layer.macs`), but a 3x3 convolution of an input enlarged by 2
     counts 4 products, not 9, since taps that meet the same pixel are added up beforehand, and a
-    Winograd convolution 36 for 16 pixels, not 144 (at level amx that is so in float32 only: for bf16
-    there give ``winograd=False``).
+    Winograd convolution 36 for 16 pixels, not 144 (``Engine.winograd`` says whether there are any).
     """
     macs, before = [], None
     for step in spec.trace(layers, in_channels):
@@ -197,7 +191,7 @@ def stages(engine: Engine, part: str, height: int, width: int, repeats: int = 5)
         index = int(found[0]) if found else -1
         name, total = merged.get(index, (label, 0.0))
         merged[index] = name, total + ms
-    macs = executed_macs(layers, channels)
+    macs = executed_macs(layers, channels, engine.winograd)
     pixels = x.shape[1] * x.shape[2]
     ends = [*list(merged)[1:], len(layers)]
     result = []

@@ -453,6 +453,19 @@ class Change(NamedTuple):
     residual: NDArray[np.float32]
 
 
+class Estimate(NamedTuple):
+    """What a denoiser finds in pictures (N, H, W, C), for `Denoiser.changes`.
+
+    Attributes
+    ----------
+    levels : (N, H, W) float32 standard deviations of the noise in units of 0..255.
+    experts : which network each picture is for, see `Denoiser.experts`.
+    """
+
+    levels: NDArray[np.float32]
+    experts: list[str]
+
+
 class Denoiser(_Pipeline):
     """Removes noise from pictures. Safe to call from several threads.
 
@@ -559,7 +572,7 @@ class Denoiser(_Pipeline):
             maps: NDArray[np.float32] = uncompiled(self.estimate_sigma)(image, tile)
             return maps
         batch = as_batch(image)
-        maps = self.sigma_maps(batch.pixels, batch.layout, tile)
+        maps = self.estimate(batch.pixels, batch.layout, tile).levels
         return maps[0] if getattr(image, "ndim", 3) < 4 else maps
 
     @cached_property
@@ -627,18 +640,24 @@ class Denoiser(_Pipeline):
         """
         return continued(pixels, self._cells[part], "reflect", before)
 
-    def sigma_maps(
-        self, pixels: NDArray, layout: str, tile: Tile = "auto", progress: Progress | None = None
-    ) -> NDArray[np.float32]:
-        """`estimate_sigma` for (N, H, W, C) pixels of any layout; always (N, H, W).
+    def estimate(
+        self,
+        pixels: NDArray,
+        layout: str,
+        tile: Tile = "auto",
+        progress: Progress | None = None,
+        experts: list[str] | None = None,
+    ) -> Estimate:
+        """The noise of (N, H, W, C) pixels of any layout, and which network each of them is for.
 
-        ``progress`` is as of a call.
+        ``progress`` is as of a call; ``experts`` is what is known of the latter.
         """
         if "estimator" not in self.config.parts:
             raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
         rgb = to_rgb(pixels, layout)
         coarse = self._raw_levels(rgb, tile, within(progress, 0, _ESTIMATOR))
         sorting = Pieces(within(progress, _ESTIMATOR, 1 - _ESTIMATOR), len(rgb))
+        chosen = ["denoiser"] * len(rgb) if experts is None else experts
         for i, level in enumerate(coarse):
             picture, report = rgb[i], sorting.next()
             if is_two_tone(picture):
@@ -647,13 +666,15 @@ class Denoiser(_Pipeline):
             clipped = clipped_cells(picture, level.shape)
             mean = float(level.mean())
             make_even(level, clipped)
-            if self._experts(rgb[i : i + 1], "RGB", tile, mean, report) == ["white"]:
+            if experts is None:
+                (chosen[i],) = self._experts(rgb[i : i + 1], "RGB", tile, mean, report)
+            if chosen[i] == "white":
                 bring_to_measured(picture, level)
             elif self._bounded:
                 level[...] = without_texture(picture, level, clipped)
             if level.any():
                 level[drawn_cells(picture, level.shape)] = 0
-        return enlarged(coarse, pixels.shape[1], pixels.shape[2])
+        return Estimate(enlarged(coarse, pixels.shape[1], pixels.shape[2]), chosen)
 
     def clean(
         self,
@@ -667,18 +688,14 @@ class Denoiser(_Pipeline):
         chroma: float = 1.0,
         grain: float = 0.0,
         passes: int = 1,
-        estimated: bool = False,
         progress: Progress | None = None,
     ) -> NDArray:
         """Denoise (N, H, W, C) pixels of any layout; same shape and dtype out.
 
-        ``estimated`` says that ``sigma`` is what `sigma_maps` found, so that it is not asked again.
         Pictures that are drawn in two colours (`is_two_tone`) stay as they are at level 0, which is also
         what is estimated of them. The rest is as of a call.
         """
-        changes = self.changes(
-            pixels, layout, sigma, tile, passes=passes, estimated=estimated, progress=progress
-        )
+        changes = self.changes(pixels, layout, sigma, tile, passes=passes, progress=progress)
         result = changed(pixels, changes, strength, luma, chroma, grain)
         if progress is not None:
             progress(1.0)  # also where there was nothing to do
@@ -688,46 +705,46 @@ class Denoiser(_Pipeline):
         self,
         pixels: NDArray,
         layout: str,
-        sigma: str | ArrayLike = "auto",
+        sigma: str | ArrayLike | Estimate = "auto",
         tile: Tile = "auto",
         *,
         passes: int = 1,
-        estimated: bool = False,
         progress: Progress | None = None,
     ) -> Iterator[Change]:
         """What there is to add to (N, H, W, C) pixels, for `changed`; arguments as of `clean`.
 
-        Networks run, and may raise, as the changes are asked for.
+        ``sigma`` may also be what `estimate` found. Networks run, and may raise, as changes are asked for.
         """
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
-        levels = None
-        if not isinstance(sigma, str):
-            levels = _levels(sigma, pixels.shape[:3])
-        elif sigma != "auto":
-            raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
-        estimated = estimated or levels is None
-        told = self._bounded and not estimated and "estimator" in self.config.parts
-        return self._changes(pixels, layout, levels, tile, passes, told, progress)
+        if isinstance(sigma, str):
+            if sigma != "auto":
+                raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
+        elif not isinstance(sigma, Estimate):
+            sigma = _levels(sigma, pixels.shape[:3])
+        return self._changes(pixels, layout, sigma, tile, passes, progress)
 
     def _changes(
         self,
         pixels: NDArray,
         layout: str,
-        levels: NDArray[np.float32] | None,
+        sigma: Any,
         tile: Tile,
         passes: int,
-        told: bool,
         progress: Progress | None,
     ) -> Iterator[Change]:
-        if levels is None:
+        if isinstance(sigma, str):
             asking, progress = estimate_and_rest(progress, passes)
-            levels = self.sigma_maps(pixels, layout, tile, asking)
+            sigma = self.estimate(pixels, layout, tile, asking)
+        found = sigma if isinstance(sigma, Estimate) else None
+        levels = sigma if found is None else found.levels
+        told = found is None and self._bounded and "estimator" in self.config.parts
         todo = [
             i
             for i in range(len(pixels))
             if levels[i].any() or not (self._bounded or is_two_tone(to_rgb(pixels[i : i + 1], layout)[0]))
         ]
+        chosen = [] if found is None else [found.experts[i] for i in todo]
         if len(todo) < len(pixels):
             pixels, levels = pixels[todo], levels[todo]
         height, width = pixels.shape[1:3]
@@ -737,7 +754,7 @@ class Denoiser(_Pipeline):
             part = slice(first, first + step)
             of_part = parts.next(len(todo[part]))
             asked = within(of_part, 0, 0)
-            experts = self._experts(pixels[part], layout, tile, progress=asked)
+            experts = chosen[part] or self._experts(pixels[part], layout, tile, progress=asked)
             lower = self._found_less(pixels[part], layout, tile, levels[part], experts, asked) if told else {}
             groups = list(colour_groups(layout))
             runs = Pieces(of_part, len(groups) * (len(experts) + len(lower)))
@@ -794,7 +811,7 @@ class Denoiser(_Pipeline):
         found = {}
         for i, expert in enumerate(experts):
             if expert == "denoiser":
-                maps = self.sigma_maps(pixels[i : i + 1], layout, tile, progress)
+                maps = self.estimate(pixels[i : i + 1], layout, tile, progress, [expert]).levels
                 if levels[i].mean() > _TOLD_MORE * maps.mean() > 0:
                     found[i] = np.minimum(maps, levels[i])
         return found
@@ -833,7 +850,7 @@ class Denoiser(_Pipeline):
 
 
 def estimate_and_rest(progress: Progress | None, passes: int) -> tuple[Progress | None, Progress | None]:
-    """The reports of `Denoiser.sigma_maps`, and of the changes with what it found, as those of both."""
+    """The reports of `Denoiser.estimate`, and of the changes with what it found, as those of both."""
     share = _ESTIMATE / passes
     return within(progress, 0, share), within(progress, share, 1 - share)
 

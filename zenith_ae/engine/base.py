@@ -74,6 +74,7 @@ class Engine(abc.ABC):
     dtype : "float32" or "bf16", how activations are stored inside, or "int16" where they are float32 and
         products of integers; inputs and outputs are what `run` says.
     threads : threads that a run uses at most.
+    winograd : whether large 3x3 convolutions are computed by Winograd's algorithm, with fewer products.
     budget : working memory in bytes above which ``tile="auto"`` cuts a picture into tiles
         (`zenith_ae.engine.limits.memory_budget`).
     """
@@ -82,6 +83,7 @@ class Engine(abc.ABC):
     isa: str
     dtype: str
     threads: int
+    winograd: bool = False
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights

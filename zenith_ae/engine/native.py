@@ -87,9 +87,9 @@ class NativeEngine(Engine):
         bf16 = self.dtype == "bf16"
         self._tiles = emulate == "tiles"
         # Matrix tiles are so fast that Winograd's transforms would take longer than what they save.
-        winograd = not (bf16 and (self._tiles or self.isa == "amx"))
+        self.winograd = not (bf16 and (self._tiles or self.isa == "amx"))
         self._packers = {
-            part: Packer(weights.part(part), bf16, self.dtype == "int16", winograd)
+            part: Packer(weights.part(part), bf16, self.dtype == "int16", self.winograd)
             for part in weights.config.parts
         }
         self._plans: OrderedDict[tuple[str, int, int, int], Plan] = OrderedDict()

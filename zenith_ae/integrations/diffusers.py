@@ -45,7 +45,7 @@ except ImportError:
 __all__ = ["AutoencoderZenith"]
 
 _WITHOUT_EFFECT = ("training", "gradient_checkpointing")  # on what a module computes
-# What an `AutoencoderTiny`'s config may say of its latents, and where a model is downloaded from.
+# Where a model is downloaded from.
 _HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
 

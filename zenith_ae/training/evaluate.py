@@ -135,8 +135,9 @@ def evaluate_model(
     Returns
     -------
     dict
-        ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded), ``seconds``,
-        ``mean`` (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
+        ``task``, ``source``, ``count``, ``skipped`` (names that could not be decoded, or whose
+        ground truth is of another size), ``seconds``, ``mean``
+        (case -> psnr, ssim; for denoising also input_psnr and the mean squared errors
         input_mse and mse, for a round trip sharpness, cast, red, green, blue, grid, lattice and, with
         ``other``, latents) and ``pictures`` (the same for each picture, with name, width and height).
         For a zenith_ae model also ``model`` and ``weights``, its hash; for a denoiser ``passes``, for
@@ -181,6 +182,8 @@ def evaluate_model(
             images = [_floats(decode_rgb(read())) for read in reads]
             if grey:
                 images = [np.rint(image @ LUMA * 255) / np.float32(255) for image in images]
+            if len({image.shape for image in images}) > 1:
+                raise ImageError(f"{name}: its ground truth is of another size")
         except (ImageError, MissingDependencyError, OSError):
             skipped.append(name)
             continue
@@ -188,7 +191,7 @@ def evaluate_model(
         if task == "denoise":
             results = _denoise(_unwarned(denoise), estimates, original, sigmas, seed + index, degradations)
         elif task == "pairs":
-            results = _pair(denoise, name, *images)
+            results = iter([("auto", images[0], denoise(images[0], "auto"))])
         else:
             theirs = None if other is None else other.encode(original)
             results = _roundtrip(model, other, original, theirs)  # type: ignore[arg-type]
@@ -203,7 +206,7 @@ def evaluate_model(
         height, width = original.shape[:2]
         pictures.append({"name": name, "width": width, "height": height, "cases": cases})
     if not pictures:
-        raise ImageError(f"{source}: no usable picture ({len(skipped)} could not be decoded)")
+        raise ImageError(f"{source}: no usable picture ({len(skipped)} skipped)")
 
     report: dict[str, Any] = {
         "task": task,
@@ -373,13 +376,6 @@ def _unwarned(model: DenoiserLike) -> DenoiserLike:
     return work
 
 
-def _pair(model: DenoiserLike, name: str, noisy: Floats, clean: Floats) -> Results:
-    if noisy.shape != clean.shape:
-        raise ImageError(f"{name}: {noisy.shape[1]}x{noisy.shape[0]}, its ground truth "
-                         f"{clean.shape[1]}x{clean.shape[0]} pixels")  # fmt: skip
-    yield "auto", noisy, model(noisy, "auto")
-
-
 def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Floats, theirs: Any) -> Results:
     size = (image.shape[0], image.shape[1])
 
@@ -432,7 +428,8 @@ def format_table(result: dict[str, Any], pictures: bool = False) -> str:
         for row in rows
     ]
     if result["skipped"]:
-        lines.append(f"skipped, not decodable: {', '.join(map(visible, result['skipped']))}")
+        why = "not decodable" + (" or of two sizes" if result["task"] == "pairs" else "")
+        lines.append(f"skipped, {why}: {', '.join(map(visible, result['skipped']))}")
     return "\n".join(line.rstrip() for line in lines)
 
 

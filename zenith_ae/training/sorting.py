@@ -63,7 +63,7 @@ def outcomes(
         batch = recipe.lessons(np.random.default_rng((*seed, first)))
         degraded, target, level, estimated = (values[: count - first] for values in batch[:4])
         if "estimator" in model.config.parts:
-            own = model.sigma_maps(degraded, "RGB") / 255
+            own = model.estimate(degraded, "RGB").levels / 255
             level = np.where(estimated[:, None, None], own, level)
         general, expert = (
             _mean_squares(np.clip(degraded + model.engine.run(part, degraded, plane=level), 0, 1) - target)
