@@ -17,16 +17,23 @@ from libc.stddef cimport ptrdiff_t
 
 from plan cimport *
 from zenith cimport (
-    ZN_BF16, ZN_BF16_TILES, ZN_F32, ZN_FLOAT, ZN_MAX_SEGMENTS, ZN_PICTURE_VALUES, ZN_U8, ZN_U16, zn_kernels,
+    ZN_BF16, ZN_BF16_TILES, ZN_BLOCK, ZN_F32, ZN_FLOAT, ZN_INT16_DEPTH, ZN_MAX_SEGMENTS, ZN_PICTURE_VALUES,
+    ZN_U8, ZN_U16, ZN_WINOGRAD_OUT, zn_kernels,
 )
 
 ctypedef const zn_kernels *(*lookup)(int level, int storage)
 cdef lookup kernels_for = <lookup>PyCapsule_GetPointer(_ops.kernels_for, "zn_kernels_for")
 
-MAX_THREADS = ZN_MAX_THREADS
+# What the compiler has in common with c/plan.h and c/zenith.h, where it is explained.
+BLOCK = ZN_BLOCK
+INT16_DEPTH = ZN_INT16_DEPTH
+LINE = ZN_LINE
 MAX_SEGMENTS = ZN_MAX_SEGMENTS
+MAX_THREADS = ZN_MAX_THREADS
 PICTURE_VALUES = ZN_PICTURE_VALUES
 POOL_ROWS = ZN_POOL_ROWS
+WINOGRAD_TILE = ZN_WINOGRAD_OUT
+WINOGRAD_UNIT = ZN_WINOGRAD_UNIT
 
 cdef dict _kinds = {
     "load": ZN_LOAD, "gemm": ZN_GEMM, "winograd": ZN_WINOGRAD, "spectral": ZN_SPECTRAL, "mix": ZN_MIX,
@@ -34,7 +41,6 @@ cdef dict _kinds = {
     "relu": ZN_RELU, "clamp": ZN_CLAMP, "add": ZN_ADD,
 }
 cdef dict _formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
-cdef ptrdiff_t LINE = 64  # bytes
 
 
 cdef class Listener:
@@ -61,7 +67,7 @@ cdef int look(void *context, double done) noexcept with gil:
 
 
 cdef ptrdiff_t padded(ptrdiff_t n):
-    return (n + LINE - 1) // LINE * LINE
+    return (n + ZN_LINE - 1) // ZN_LINE * ZN_LINE
 
 
 cdef zn_grid grid_of(activation, int stride):
@@ -114,7 +120,7 @@ cdef class Plan:
             written.add(step.out)
         self.plan.scratch = padded(program.arena_bytes)
         # One line more than needed keeps the threads' scratch from starting at equal cache sets.
-        self.plan.scratch_bytes = padded(program.scratch_bytes) + LINE
+        self.plan.scratch_bytes = padded(program.scratch_bytes) + ZN_LINE
         self.arena_bytes = self.plan.scratch + self.threads * self.plan.scratch_bytes
 
     cdef void *take(self, size_t size) except NULL:
@@ -256,7 +262,7 @@ cdef class Plan:
         cdef zn_watch watch = [look, <void *>listener, seconds]
         cdef const zn_watch *watched = NULL
         cdef void *arena_ptr = <void *><size_t>arena.ctypes.data
-        if arena.nbytes < self.arena_bytes or arena.ctypes.data % 64:
+        if arena.nbytes < self.arena_bytes or arena.ctypes.data % ZN_LINE:
             raise ValueError("the arena is too small or not aligned")
         height, width, channels = source.shape
         into.data = <void *><size_t>(source.ctypes.data + y * source.strides[0] + x * source.strides[1])

@@ -5,7 +5,7 @@ from zenith cimport zn_kernels
 
 
 cdef extern from "plan.h" nogil:
-    int ZN_MAX_THREADS, ZN_POOL_ROWS
+    int ZN_MAX_THREADS, ZN_LINE, ZN_POOL_ROWS, ZN_WINOGRAD_UNIT
     enum: ZN_LOAD, ZN_GEMM, ZN_WINOGRAD, ZN_SPECTRAL, ZN_MIX, ZN_POOL_MOMENTS, ZN_POOL_SCALE, ZN_POOL_APPLY
     enum: ZN_RELU, ZN_CLAMP, ZN_ADD
 

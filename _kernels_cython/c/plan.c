@@ -37,7 +37,7 @@ static char *row_near(const work *w, const zn_grid *g, int y, int away)
 static void *carve(char **scratch, ptrdiff_t size)
 {
     void *piece = *scratch;
-    *scratch += (size + 63) / 64 * 64;
+    *scratch += (size + ZN_LINE - 1) / ZN_LINE * ZN_LINE;
     return piece;
 }
 
@@ -229,7 +229,7 @@ static void step_winograd(const work *w, const zn_step *s)
     const zn_product *p = s->products;
     const int across = (s->width + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT;
     const int from = w->from / ZN_WINOGRAD_OUT * across;
-    const int to = (w->to + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT * across, unit = 14; /* as strips */
+    const int to = (w->to + ZN_WINOGRAD_OUT - 1) / ZN_WINOGRAD_OUT * across, unit = ZN_WINOGRAD_UNIT;
     const ptrdiff_t depth = p->depth, columns = p->columns, value_plane = p->segment[1];
     const ptrdiff_t matrix = p->int16 ? floats((depth / 2 + 1) * columns) : bytes(w, depth * columns);
     const ptrdiff_t sum_plane = s->strip * columns + ZN_BLOCK;

@@ -16,6 +16,10 @@
 #include "threads.h"
 #include "zenith.h"
 
+#define ZN_LINE 64          /* bytes of a cache line, on which arenas and pieces of scratch begin */
+#define ZN_POOL_ROWS 8      /* whose moments are added up by one thread */
+#define ZN_WINOGRAD_UNIT 14 /* tiles, as many as suit the micro-kernels: strips and shares are whole ones */
+
 /* Where the pixel (y, x) of a step's grid lies: in row y * stride of an activation, at + (that row
  * modulo held) * row + x * pixel. Strides and pixel shuffles are expressed by stride and pixel; an
  * activation of which only some rows are held at a time is a ring of them. */
@@ -80,8 +84,6 @@ typedef struct zn_pool {
     ptrdiff_t moments;         /* double [rows / ZN_POOL_ROWS, rounded up][channels + 1][channels] in the arena */
     ptrdiff_t scale;           /* float [2][wide] in the arena */
 } zn_pool;
-
-#define ZN_POOL_ROWS 8 /* whose moments are added up by one thread */
 
 enum {
     ZN_LOAD,       /* picture -> activation */

@@ -8,22 +8,21 @@ epilogue. The first product reads the picture itself and the last one writes it,
 
 from __future__ import annotations
 
-from .._kernels._plan import MAX_SEGMENTS, PICTURE_VALUES, POOL_ROWS
+from .._kernels._plan import BLOCK, LINE, MAX_SEGMENTS, PICTURE_VALUES, POOL_ROWS, WINOGRAD_UNIT
 from ..errors import ConfigError
 from ..models import spec
 from ..models.spec import Layers
 from . import geometry
-from .packing import BLOCK, Packer, pad16
+from .packing import Packer, pad16
 from .products import Products
-from .program import LINE, Activation, Pool, Program, Step, chain, place
+from .program import Activation, Pool, Program, Step, chain, place
 
 __all__ = ["compile_layers"]
 
 #: Pixels that a band of a Zenith block has at least, so that a product is worth its panels.
 LEAST_BAND_PIXELS = 128
-#: Tiles of a strip of Winograd's: a multiple of the unit, which suits the micro-kernels, and as many as
-#: have their transformed values and sums within so many bytes, a part of L2.
-WINOGRAD_UNIT = 14
+#: Tiles of a strip of Winograd's are whole units, as many as have their transformed values and sums within so
+#: many bytes, a part of L2.
 WINOGRAD_BYTES = 512 * 1024
 GROUP_NORM_EPSILON = 1e-5
 #: Channels of a picture up to which bf16 reads it as sums of two values: twice the products, on few.

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 from math import ceil, lcm
 
+from .._kernels._plan import WINOGRAD_TILE
 from ..models import spec
 from ..models.spec import Layers, cached_property
 
@@ -28,9 +29,8 @@ __all__ = [
     "winograd",
 ]
 
-#: Channels from which on Winograd's algorithm pays, and the side of its output tiles.
+#: Channels from which on Winograd's algorithm pays.
 WINOGRAD_CHANNELS = 64
-WINOGRAD_TILE = 4
 
 
 def winograd(layer: spec.Layer) -> bool:

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._kernels._plan import BLOCK, INT16_DEPTH, MAX_SEGMENTS
+
 __all__ = [
-    "BLOCK", "Packer", "by_pixel", "dense", "from_bf16", "pack", "pack_int16", "pad16", "phase", "phases",
+    "Packer", "by_pixel", "dense", "from_bf16", "pack", "pack_int16", "pad16", "phase", "phases",
     "planes", "round_over_taps", "shuffled", "to_bf16", "vector", "winograd",
 ]  # fmt: skip
-
-BLOCK = 16
-INT16_DEPTH, MAX_TAPS = 4096, 64  # ZN_INT16_DEPTH and ZN_MAX_SEGMENTS of zenith.h
 
 Array = NDArray[np.float32]
 
@@ -71,7 +70,7 @@ class Packer:
         """
         if self.bf16:
             return pack(to_bf16(matrix))
-        if self.int16 and own is not None and len(own) > BLOCK and own[0].size + MAX_TAPS <= INT16_DEPTH:
+        if self.int16 and own is not None and len(own) > BLOCK and own[0].size + MAX_SEGMENTS <= INT16_DEPTH:
             return pack_int16(matrix)
         return pack(matrix)
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._kernels._plan import MAX_SEGMENTS
+from .._kernels._plan import BLOCK, MAX_SEGMENTS
 from ..errors import ConfigError
 from ..models import spec
 from . import packing
-from .packing import BLOCK, Packer, pad16
+from .packing import Packer, pad16
 from .program import Activation, Mix, Product, Spectral, Step
 
 __all__ = ["Products"]

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .geometry import WINOGRAD_TILE
-from .packing import BLOCK
+from .._kernels._plan import BLOCK, LINE, WINOGRAD_TILE
 
 __all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step", "chain", "place"]
 
-LINE = 64  # bytes of a cache line
 #: Pixels of a band of a chain: enough work for many threads between two barriers.
 CHAIN_BAND_PIXELS = 16384
 
