@@ -1,5 +1,6 @@
 """What automatic mode makes of loud camera noise, noise in JPEGs, noise beside plain colours,
-faint noise on smooth surfaces, clean pictures that are crisp, drawings and few dots; Markdown tables.
+faint noise on smooth surfaces, crisp pictures, clean and of hard contrast with noise, drawings and few dots;
+Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
 it is before a camera reduces it, and with photosites that are stuck at some brightness; plain parts are a
@@ -7,10 +8,11 @@ frame, black bars and transparent surroundings of photographs with white noise o
 bits, and a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of
 a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Crisp are
 photographs that were sharpened, as phones do, of which every other pixel is left out, or whose values were
-stretched. Drawings are of thin strokes (text and shapes in a few plain colours, without soft edges), of
-soft edges (a page of text, an interface or line art) and halftones, as of print, as they are and with some
-harm. Dots are pixels that are black or white, or (hot) single values of bright colours beside weak white
-noise. PSNR in dB is that of the picture's own pixels.
+stretched, so far that much of them is black or white, also with white noise on top. Drawings are of thin
+strokes (text and shapes in a few plain colours, without soft edges), of soft edges (a page of text, an
+interface or line art) and halftones, as of print, as they are and with some harm. Dots are pixels that are
+black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that of the
+picture's own pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -49,6 +51,7 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
 JPEGS = ((15, 80), (25, 70), (40, 50))  # sigma, and quality of the file
 QUALITIES = (20, 30, 50, 80)
 FAINT = (2, 3, 5)
+HARD = (15, 50)
 DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = {
     "thin strokes": (strokes,),
     "soft edges": (text, interface, line_art),
@@ -231,8 +234,23 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         "2.2 times as bright, white cut off": [_stretched(picture, 2.2, 0.0) for picture in clean],
         "twice the contrast": [_stretched(picture, 2.0, float(picture.mean())) for picture in clean],
     }
-    for name, given in crisp.items():
+    hard = {
+        "three times the contrast": [_stretched(picture, 3.0, float(picture.mean())) for picture in clean],
+        "four times as bright": [_stretched(picture, 4.0, 0.0) for picture in clean],
+    }
+    for name, given in (crisp | hard).items():
         print_means(name, [decibels(picture, picture, denoisers) for picture in given])
+
+    print()
+    print_head("hard contrast, with noise", denoisers)
+    for name, stretched in hard.items():
+        for sigma in HARD:
+            rows = []
+            for i, picture in enumerate(stretched):
+                target = picture / np.float32(255)
+                noisy = as_file(gaussian(target[None], np.random.default_rng((sigma, i)), sigma / 255)[0][0])
+                rows.append(decibels(noisy, target, denoisers))
+            print_means(f"{name}, sigma {sigma}", rows)
 
     print()
     print_head("drawings", denoisers)

@@ -63,6 +63,7 @@ WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
 EDITED = 0.45, 0.2, 0.55  # how often photographs get a gain, a tone curve, an unsharp mask
 GAIN, GAMMA = (1.1, 3.0), (0.5, 1.7)
+HARD, HARD_GAIN = 0.25, (1.5, 6.0)  # how often, and how much, they are made of hard contrast before
 MASK_RADIUS, MASK_PERCENT = (0.6, 2.5), (50, 260)
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
 
@@ -450,13 +451,18 @@ def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, sharper.
 
     One to three of a gain, of all or about the mean, which clips much of it, a tone curve and an unsharp
-    mask. Takes and returns uint8, unlike the degradations here: it is what is to stay.
+    mask; some before that of so much contrast that black and white are most of what is left. Takes and
+    returns uint8, unlike the degradations here: it is what is to stay.
     """
     while True:
         gain, curve, mask = rng.random(3) < EDITED
         if gain or curve or mask:
             break
     values = picture.astype(np.float32)
+    if rng.random() < HARD:
+        pivot, place = np.quantile(values, rng.uniform(0.1, 0.9)), rng.choice((0, 127.5, 255))
+        values = (values - np.float32(pivot)) * np.float32(_log_uniform(rng, HARD_GAIN)) + np.float32(place)
+        values = np.rint(np.clip(values, 0, 255))
     if gain:
         middle = 0.0 if rng.random() < 0.7 else values.mean()
         values = np.clip((values - middle) * np.float32(_log_uniform(rng, GAIN)) + middle, 0, 255)
@@ -833,7 +839,7 @@ MIXTURES = {
     ),
     "edited": Mixture(
         gaussian=0.48, stored=0.32, camera=0.2, poisson_gaussian=0, salt_and_pepper=0, weak=0.4,
-        clean_jpeg=0.5,
+        clean_jpeg=0.5, sigma=(0, 60 / 255), clipped=0.4,
     ),
     "sorter": Mixture(
         gaussian=0.4, stored=0.12, camera=0.36, poisson_gaussian=0.04, salt_and_pepper=0.08, grey=0.2,
