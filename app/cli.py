@@ -306,7 +306,7 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
     model = session.load(name or file.model)
     if not (file.fits(model) or session.options["force"]):
         made = f"made by {file.maker}; that {model.name} ({model.hash}) reads them is not known"
-        raise LatentError(f"{source}: {made}: give that model with --model, or --force")
+        raise LatentError(f"{source}: {made}: give the former with --model, or --force")
     return model
 
 
@@ -380,7 +380,9 @@ def run(arguments: list[str] | None = None) -> int:
         error.show()
         return 2
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "zenith-ae"
+        words = sys.argv[1:] if arguments is None else arguments
+        named = next((f" {word}" for word in words if word in cli.list_commands(click.Context(cli))), "")
+        command = error.ctx.command_path if error.ctx and error.ctx.parent else f"zenith-ae{named}"
         text = " ".join(error.format_message().split()).rstrip(".")
         complain(f"{text} (see {command} --help)")
         return 2

@@ -196,6 +196,8 @@ class Session:
         self.kind, self.options, self.model_kind = kind, options, model_kind
         if options["as_json"] and options["output"] == STDIO:
             raise click.UsageError("--json and -o - both want standard output; write to a file")
+        if options["quiet"] and options["verbose"]:
+            raise click.UsageError("-q prints errors only and -v prints more; give one")
         self.reporter = Reporter(options["as_json"], options["quiet"], options["verbose"])
         self._foreign: set[str] = set()
         self.jobs = self._plan()
@@ -252,11 +254,11 @@ class Session:
         """Do the jobs of a folder, and for ever those that appear in it, once their files keep still."""
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, self.options["overwrite"])
-        made: set[str] = set()  # inputs whose outputs this run has written
+        made: dict[str, object] = {}  # inputs whose outputs this run has written, and the state of these
 
         def written(job: Job, result: Any) -> Sequence[str]:
             notes = write(job, result)
-            made.add(job.source)
+            made[job.source] = _state(job.output)
             return notes
 
         work = Work(read, compute, written, verb)
@@ -293,7 +295,11 @@ class Session:
             told |= {job.source: str(job.error) for job in hopeless}
             tried |= {job.source: now[job.source] for job in still}
             run_jobs(hopeless, work, self.reporter)
-            # An input that was replaced, or whose copy had only stalled, replaces what came of it.
+            # An input that was replaced, or whose copy had only stalled, replaces what came of it, unless
+            # that has been worked on since.
+            for job in still:
+                if made.get(job.source) != _state(job.output):
+                    made.pop(job.source, None)
             replaced = [job for job in still if job.source in made]
             fresh = [job for job in still if job.source not in made]
             failures = run_jobs(replaced, work, self.reporter, overwrite=True)

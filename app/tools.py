@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from zenith_ae.errors import WeightsError
 from zenith_ae.files import reason
 
 from .session import Model, Number
@@ -96,7 +97,10 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
         "taesd": lambda: list(taesd_files(output).values()),
         "diffusers": lambda: [output / "diffusion_pytorch_model.safetensors", output / "config.json"],
     }[layout]()
+    sources = {source.resolve() for source in _sources(model)}
     for file in files:
+        if file.resolve() in sources:
+            raise click.UsageError(f"{file} is what is converted; choose another name with -o")
         if file.exists() and not overwrite:
             raise click.UsageError(f"{file} exists; use --overwrite to replace it")
     kind = {"fp16": np.float16, "fp32": np.float32}[dtype]
@@ -117,6 +121,19 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
                 click.echo(f"zenith-ae: removed {file}, the part of another model", err=True)
     for file in files:
         click.echo(str(file))
+
+
+def _sources(model: str) -> list[Path]:
+    """The files that a model's weights may be read from."""
+    from zenith_ae.weights import available_weights, taesd_files
+
+    path = Path(available_weights().get(model, model))
+    if path.is_dir():
+        return list(path.iterdir())
+    try:
+        return [path, *taesd_files(path).values()]
+    except WeightsError:  # no pair
+        return [path]
 
 
 @dataclass(frozen=True)

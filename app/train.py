@@ -573,6 +573,11 @@ def evaluate(
     except OutputError as error:  # of its name: nothing is done yet
         raise click.UsageError(str(error)) from None
     if sheet is not None:  # now: what is measured below may take an hour
+        measured_in = {Path(each).resolve() for each in (source, reference) if each is not None}
+        if sheet.exists() and not measured_in.isdisjoint((sheet.resolve(), *sheet.resolve().parents)):
+            raise click.UsageError(
+                f"--sheet {sheet} is one of the files that are measured; choose another name"
+            )
         make_folder(sheet)
     measured = load(model, threads=threads)
     try:

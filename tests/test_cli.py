@@ -414,6 +414,19 @@ def test_no_output_replaces_another_input(here, dn, capsys):
     assert run(command) == 0  # what is there stays
 
 
+def test_an_alpha_channel_that_hides_nothing_is_no_reason_against_a_jpeg(here, dn, capsys):
+    for mode, opaque, see_through in (("RGBA", (1, 2, 3, 255), (1, 2, 3, 254)), ("LA", (1, 255), (1, 254))):
+        image = Image.new(mode, (9, 7), opaque)
+        image.save("a.png")
+        assert run(["denoise", "a.png", "-o", "a.jpg", "--overwrite", *dn]) == 0
+        assert "JPEG has no alpha channel; that of the picture hides nothing" in capsys.readouterr().err
+        assert Image.open("a.jpg").mode == mode[:-1]
+        image.putpixel((3, 4), see_through)
+        image.save("a.png")
+        assert run(["denoise", "a.png", "-o", "a.jpg", "--overwrite", *dn]) == 1
+        assert "JPEG cannot hold transparency" in one_line(capsys.readouterr().err)
+
+
 def test_standard_input_is_not_replaced_by_its_own_output(here, dn, capsys, monkeypatch):
     picture("a.png")
     before = Path("a.png").read_bytes()
@@ -1149,6 +1162,19 @@ def test_watch_does_a_replaced_input_again_and_leaves_results_of_others_alone(he
     assert capsys.readouterr().out.count("a.png -> ") == 2
 
 
+def test_watch_leaves_a_result_that_was_worked_on_since(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+
+    def work_on_it():
+        Path("out/a.denoised.png").write_bytes(b"retouched by hand")
+        picture("in/a.png", size=(40, 32))
+
+    watch_for(8, monkeypatch, {4: work_on_it})
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    assert Path("out/a.denoised.png").read_bytes() == b"retouched by hand"
+    assert capsys.readouterr().out.count("a.png -> ") == 1
+
+
 def test_watch_leaves_what_others_wrote_meanwhile(here, dn, capsys, monkeypatch):
     picture("in/a.png")
     picture("in/b.png")
@@ -1371,6 +1397,7 @@ def test_a_case_that_is_not_there_is_wrong_usage_and_a_broken_link_is_named(here
     [
         (["--sheet", "worst.tif"], 2, ".png, .webp or .jpg"),
         (["--sheet", "taken.png"], 2, "exists"),
+        (["--sheet", "in/a.png", "--overwrite"], 2, "is one of the files that are measured"),
         (["--sheet", "taken.png/worst.png"], 1, "cannot make the folder"),
         (["--sigma", "300"], 2, "--sigma"),
         (["--other", "zenith-denoise"], 2, "not an autoencoder"),
@@ -1533,6 +1560,24 @@ def test_convert_replaces_nothing_unasked_and_knows_its_limits(here, capsys):
     save_weights("taesd.safetensors", taesd.config, taesd.tensors, {})
     assert run(["convert", "taesd.safetensors", "-o", "b.safetensors", "--to", "taesd"]) == 1
     assert "NAME_encoder.safetensors" in one_line(capsys.readouterr().err)
+
+
+def test_convert_replaces_none_of_what_it_converts(here, capsys):
+    taesd = random_weights(build("taesd"))
+    save_weights("own.safetensors", taesd.config, taesd.tensors, {})
+    assert run(["convert", "own.safetensors", "-o", "x_encoder.safetensors", "--to", "taesd"]) == 0
+    assert run(["convert", "own.safetensors", "-o", "folder", "--to", "diffusers"]) == 0
+    before = tree(here), [file.stat().st_mtime_ns for file in sorted(here.rglob("*"))]
+    capsys.readouterr()
+    for model, output, layout in (
+        ("own.safetensors", "own.safetensors", "zenith"),
+        ("x_encoder.safetensors", "x_encoder.safetensors", "taesd"),
+        ("x_encoder.safetensors", "./x_decoder.safetensors", "zenith"),
+        ("folder", "folder", "diffusers"),
+    ):
+        assert run(["convert", model, "-o", output, "--to", layout, "--dtype", "fp16", "--overwrite"]) == 2
+        assert "is what is converted; choose another name" in one_line(capsys.readouterr().err)
+    assert before == (tree(here), [file.stat().st_mtime_ns for file in sorted(here.rglob("*"))])
 
 
 def test_latents_in_place_of_a_model_are_called_so(here, ae, capsys):

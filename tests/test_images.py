@@ -1383,7 +1383,8 @@ def test_grey_floats_become_an_animation_of_8_bits(tmp_path):
     pages = [Image.fromarray(np.full((9, 12), value, np.float32)) for value in (0.0, 0.5, 1.0)]
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
     picture = read_picture(tmp_path / "a.tif", every=True)
-    assert write_picture(picture, tmp_path / "a.png") == ("PNG cannot hold float grey, so it has 8 bits",)
+    notes = ("PNG cannot hold float grey, so it has 8 bits", "the pages are frames of an animation in PNG")
+    assert write_picture(picture, tmp_path / "a.png") == notes
     again = read_picture(tmp_path / "a.png", every=True)
     assert [int(page.pixels[0, 0, 0]) for page in again.frames] == [0, 128, 255]
 

@@ -169,13 +169,20 @@ def encode_picture(
     elif picture.more and spec.name != "TIFF":  # an animation has one layout
         first, *others = alike(picture.frames)
         picture = replace(first, more=tuple(others))
+    if not any(mode.endswith("A") for mode in spec.modes) and _has_idle_alpha(picture):
+        layout, opaque = picture.layout[:-1], np.ascontiguousarray(picture.pixels[..., :-1])
+        picture = replace(picture, pixels=opaque, layout=layout, mode=layout)
+        alone = (*alone, f"{spec.name} has no alpha channel; that of the picture hides nothing")
     pages = [_prepare(one, spec, name, quality) for one in picture.frames]
     image, options, _ = pages[0]
     notes = (*dict.fromkeys(note for *_, of_page in pages for note in of_page), *alone)
     if picture.more and spec.name != "TIFF":
         rest = [page for page, *_ in pages[1:]]
         options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
-        if spec.name == "AVIF" and (times := options.pop("loop")):
+        times = options.pop("loop") if spec.name == "AVIF" else 0
+        if picture.format == "TIFF":
+            notes = (*notes, f"the pages are frames of an animation in {spec.name}")
+        elif times:
             notes = (*notes, f"AVIF plays the animation over and over, not {times} time{'s' * (times > 1)}")
     wide = [_stored_deep(one, spec) for one in picture.frames]
     try:
@@ -336,6 +343,12 @@ def _timing(picture: Picture, format: str) -> dict[str, Any]:
         "loop": min(picture.metadata.get("loop", 1), _MOST_TIMES.get(format, 2**32 - 1)),
     }
     return timing | ({"default_image": True} if poster else {})
+
+
+def _has_idle_alpha(picture: Picture) -> bool:
+    """Whether a picture has an alpha channel that is opaque everywhere."""
+    opaque = {"u1": 255, "u2": 65535, "f4": 1}[picture.pixels.dtype.str[1:]]
+    return picture.layout in ("LA", "RGBA") and bool((picture.pixels[..., -1] >= opaque).all())
 
 
 def _stored_deep(picture: Picture, spec: _Format) -> bool:

@@ -325,8 +325,8 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         raise ImageError(f"{name}: {what} the limit of {limit} (a decompression bomb?); {hint}") from None
     except UnidentifiedImageError:
         raise ImageError(
-            f"{name}: damaged, or of a kind that is not supported (such as float colour in a TIFF); "
-            "export it with 8 or 16 bits a channel"
+            f"{name}: damaged, or of a kind that is not supported (in a TIFF such as float colour, or "
+            "16-bit grey with alpha); export it as RGB with 8 or 16 bits a channel"
         ) from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, ...
         raise ImageError(

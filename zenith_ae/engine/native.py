@@ -81,7 +81,8 @@ class NativeEngine(Engine):
                 "avx512bf16 or amx" if dtype == "bf16" else "avx2vnni, avx512vnni, or avx2 on a newer CPU"
             )
             raise ConfigError(
-                f"the level {self.isa} has no fast {dtype} (it needs {levels}); take 'auto' or 'float32'"
+                f"the level {self.isa} has no fast {dtype} (it needs {levels}); take 'auto'"
+                f"{f', {best!r}' if best != 'float32' else ''} or 'float32'"
             )
         self.dtype = best if dtype == "auto" else dtype
         bf16 = self.dtype == "bf16"
