@@ -6,6 +6,7 @@ including TAEF2's normalised pool stage); the Zenith layouts are this project's 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import ConfigError
@@ -216,7 +217,6 @@ def denoising_unet(
 
 def zenith_denoise(
     name: str,
-    latent_channels: int = 0,
     blocks: tuple[int, int, int] = (3, 6, 12),
     spectral_every: tuple[int, int, int] = (0, 0, 0),
 ) -> ModelConfig:
@@ -241,20 +241,20 @@ def zenith_denoise(
     )  # fmt: skip
 
 
-def zenith_denoise_fast(name: str, latent_channels: int = 0) -> ModelConfig:
+def zenith_denoise_fast(name: str) -> ModelConfig:
     """zenith-denoise with two fifths as many blocks."""
     config = zenith_denoise(name, blocks=(1, 3, 4))
     return replace(config, description="zenith-denoise with two fifths as many blocks")
 
 
-def zenith_denoise_large(name: str, latent_channels: int = 0) -> ModelConfig:
+def zenith_denoise_large(name: str) -> ModelConfig:
     """zenith-denoise in two streams, which can begin as the mean of two of its weights."""
     config = zenith_denoise(name)
     parts = {**config.parts, "denoiser": in_streams(config.parts["denoiser"], 2)}
     return replace(config, parts=parts, description="zenith-denoise in two streams, for quality")
 
 
-def zenith_deblur(name: str, latent_channels: int = 0) -> ModelConfig:
+def zenith_deblur(name: str) -> ModelConfig:
     """zenith-denoise with two thirds as many blocks, some of them with transforms."""
     config = zenith_denoise(name, blocks=(2, 4, 8), spectral_every=(2, 4, 3))
     return replace(config, description="zenith-denoise with two thirds as many blocks, and transforms")
@@ -276,7 +276,7 @@ def with_expert(config: ModelConfig, expert: Layers = ()) -> ModelConfig:
     return replace(config, parts={"denoiser": denoiser, "white": white, "sorter": sorter, **config.parts})
 
 
-def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
+def conv_baseline(name: str) -> ModelConfig:
     """A denoiser of plain strided convolutions with about the parameters of zenith-deblur."""
     denoiser: Layers = (
         Conv(4, 60), Relu(),
@@ -291,7 +291,9 @@ def conv_baseline(name: str, latent_channels: int = 0) -> ModelConfig:
     )
 
 
-ARCHITECTURES = {
+#: Name -> what makes its config, of a model's name and its latent channels, and how many these usually are;
+#: denoisers have none.
+ARCHITECTURES: dict[str, tuple[Callable[..., ModelConfig], int]] = {
     "taesd": (vanilla_taesd, 4),
     "taesdxl": (vanilla_taesd, 4),
     "taesd3": (vanilla_taesd, 16),
@@ -336,4 +338,4 @@ def build(architecture: str, latent_channels: int | None = None, name: str | Non
     z = default if latent_channels is None else latent_channels
     if default and (not isinstance(z, int) or z < 1):
         raise ConfigError(f"latent_channels must be a positive whole number, got {z!r}")
-    return make(name or architecture, z)
+    return make(name or architecture, *([z] if default else []))
