@@ -227,7 +227,7 @@ def _load_folder(folder: Path) -> Weights:
         if len(models) == 1:  # of another layout: one file, or an encoder beside its decoder
             return _load_file(others[0])
         if not models:
-            raise WeightsError("holds no weights; name a weights file, or a folder with one")
+            raise WeightsError("this folder holds no weights; name a weights file, or a folder with one")
         raise WeightsError(f"this folder holds several models, name one: {_some(models)}")
     metadata, definition = {}, None
     with contextlib.suppress(FileNotFoundError):
