@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from zenith_ae import engine, selftest
-from zenith_ae._kernels import available_isas, best_dtype, fast_bf16
+from zenith_ae._kernels import _plan, available_isas, best_dtype, fast_bf16
 from zenith_ae.engine import geometry, limits, packing, program
 from zenith_ae.engine.compiler import compile_layers
 from zenith_ae.engine.native import NativeEngine
@@ -476,6 +476,10 @@ def test_tiles_that_fit_are_found_where_threads_take_most_of_the_memory(rows: in
     assert len(asked) < 32  # each is a plan, of which an engine remembers so many
     square = next((side, side) for side in range(1600, 0, -32) if fits((side, side)))
     assert fits(found) and work(found) <= 1.5 * work(square)
+
+
+def test_tiles_of_winograd_are_those_of_the_kernels() -> None:
+    assert geometry.WINOGRAD_TILE == _plan.WINOGRAD_TILE
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bf16", "int16", "tiles"])

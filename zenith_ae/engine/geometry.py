@@ -13,7 +13,6 @@ from fractions import Fraction
 from itertools import pairwise
 from math import ceil, lcm
 
-from .._kernels._plan import WINOGRAD_TILE
 from ..models import spec
 from ..models.spec import Layers, cached_property
 
@@ -29,8 +28,10 @@ __all__ = [
     "winograd",
 ]
 
-#: Channels from which on Winograd's algorithm pays.
+#: Channels from which on Winograd's algorithm pays, and the side of its output tiles, which the kernels have
+#: as ZN_WINOGRAD_OUT: this module is there without them.
 WINOGRAD_CHANNELS = 64
+WINOGRAD_TILE = 4
 
 
 def winograd(layer: spec.Layer) -> bool:

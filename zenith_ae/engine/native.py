@@ -16,12 +16,12 @@ from ..weights import Weights
 from .base import Engine, Progress
 from .geometry import Region, Stage
 from .limits import default_threads
-from .packing import Packer
 
 try:
     from .._kernels import best_dtype, current_isa
     from .._kernels._plan import MAX_THREADS, Plan
     from .compiler import compile_layers
+    from .packing import Packer
 except ImportError as error:
     raise MissingDependencyError(why_no_kernels(error)) from error
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._kernels._plan import BLOCK, LINE, WINOGRAD_TILE
+from .._kernels._plan import BLOCK, LINE
+from .geometry import WINOGRAD_TILE
 
 __all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step", "chain", "place"]
 
