@@ -380,9 +380,11 @@ def run(arguments: list[str] | None = None) -> int:
         error.show()
         return 2
     except click.UsageError as error:
-        words = sys.argv[1:] if arguments is None else arguments
-        named = next((f" {word}" for word in words if word in cli.list_commands(click.Context(cli))), "")
-        command = error.ctx.command_path if error.ctx and error.ctx.parent else f"zenith-ae{named}"
+        if error.ctx and error.ctx.parent:
+            command = error.ctx.command_path
+        else:  # click does not say which one it is where an option lacks its value
+            commands, words = cli.list_commands(click.Context(cli)), arguments or sys.argv[1:]
+            command = " ".join(["zenith-ae", *[word for word in words if word in commands][:1]])
         text = " ".join(error.format_message().split()).rstrip(".")
         complain(f"{text} (see {command} --help)")
         return 2

@@ -469,7 +469,9 @@ def denoised(
             if isinstance(sigma, str):
                 asking, report = estimate_and_rest(report, passes)
                 given = model.estimate(pixels, one.layout, tile, asking)
-            level = float(given.levels.mean() if isinstance(sigma, str) else sigma)
+                level = float(given.levels.mean())
+            else:
+                level = float(sigma)
             changes = model.changes(pixels, one.layout, given, tile, passes=passes, progress=report)
             if made is not None:
                 made.append((level, changes := list(changes)))

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import ExifTags, Image
 
-from .batches import as_picture
+from .batches import as_picture, full_scale
 from .deep_colour import is_deep, two_bytes_wide, write_netpbm, write_png
 from .errors import OutputError
 from .files import as_path, atomic_writer, reason
@@ -169,7 +169,7 @@ def encode_picture(
     elif picture.more and spec.name != "TIFF":  # an animation has one layout
         first, *others = alike(picture.frames)
         picture = replace(first, more=tuple(others))
-    if not any(mode.endswith("A") for mode in spec.modes) and _has_idle_alpha(picture):
+    if "RGBA" not in spec.modes and _has_idle_alpha(picture):
         layout, opaque = picture.layout[:-1], np.ascontiguousarray(picture.pixels[..., :-1])
         picture = replace(picture, pixels=opaque, layout=layout, mode=layout)
         alone = (*alone, f"{spec.name} has no alpha channel; that of the picture hides nothing")
@@ -347,7 +347,7 @@ def _timing(picture: Picture, format: str) -> dict[str, Any]:
 
 def _has_idle_alpha(picture: Picture) -> bool:
     """Whether a picture has an alpha channel that is opaque everywhere."""
-    opaque = {"u1": 255, "u2": 65535, "f4": 1}[picture.pixels.dtype.str[1:]]
+    opaque = full_scale(picture.pixels.dtype)
     return picture.layout in ("LA", "RGBA") and bool((picture.pixels[..., -1] >= opaque).all())
 
 
