@@ -1,356 +1,31 @@
-"""Many files in one command: which inputs, where their outputs go, what is reported.
-
-Inputs are files, folders (searched recursively), glob patterns, or ``-`` for standard input. An
-output is named after its input (``stem.denoised.png``, or with another tag) and lies beside it, or
-below ``-o DIR`` at the same place as below the input folder or below the part of a pattern that names
-one; ``-o FILE`` names the output of a single input, ``-o -`` is standard output. What a command made
-itself is no input of a folder or a pattern.
-"""
+"""A command's inputs one after the other, and what is told of them."""
 
 from __future__ import annotations
 
 import codecs
-import errno
-import glob
 import json
 import os
-import re
 import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from zenith_ae.errors import ImageError, OutputError, ZenithError
-from zenith_ae.files import is_device, is_result, reason, visible
+from zenith_ae.errors import ZenithError
+from zenith_ae.files import visible
+
+from .inputs import STDIO, Job, is_done, make_folder
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = [
-    "STDIO", "EmptyFolderError", "Job", "Kind", "Reporter", "Work", "is_done", "make_folder", "names_folder",
-    "plan", "run_jobs", "show_plan",
-]  # fmt: skip
-
-STDIO = "-"
-
-
-class EmptyFolderError(ImageError):
-    """A folder holds no file to work on, which a watched one may do for a while."""
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """One input and its output, either of which may be ``-``; or an input that already failed."""
-
-    source: str
-    output: str = ""
-    error: ZenithError | None = None
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a command reads and how it names what it writes.
-
-    Attributes
-    ----------
-    suffixes : endings of the files that it takes from a folder.
-    rename : input name -> default output name.
-    writes : endings of the files that it can write.
-    foreign : endings of files that people would expect it to take, but which it cannot read.
-    tag : what ``rename`` puts before the ending, by which results are known; "" where it puts nothing.
-    """
-
-    suffixes: frozenset[str]
-    rename: Callable[[str], str]
-    writes: frozenset[str]
-    foreign: frozenset[str] = frozenset()
-    tag: str = ""
-
-
-def plan(
-    inputs: Sequence[str],
-    output: str | None,
-    kind: Kind,
-    foreign: set[str] | None = None,
-    overwrite: bool = False,
-) -> list[Job]:
-    """The jobs of a command line, in order, without touching any output.
-
-    The files in folders that have a ``kind.foreign`` ending are added to ``foreign``. With ``overwrite`` no
-    job may have another's input as its output.
-
-    Raises
-    ------
-    click.UsageError
-        If the combination makes no sense, such as several inputs for one output file.
-    """
-    if output == "":
-        raise click.UsageError("-o is empty (a variable that is not set?); give a file or a folder")
-    if output == "/dev/stdout":
-        output = STDIO
-    inputs = [STDIO if item == "/dev/stdin" else item for item in inputs]
-    if list(inputs).count(STDIO) > 1:
-        raise click.UsageError("standard input (-) can be given only once")
-    if STDIO in inputs and sys.stdin.isatty():
-        raise click.UsageError("standard input (-) is a terminal; pipe a file into it")
-    if output is None:
-        for entry in filter(os.path.isdir, inputs):
-            if os.path.realpath(entry) == os.path.realpath(os.sep):
-                raise click.UsageError(
-                    f"{entry} is all of the computer (a variable that is not set?), and results would lie "
-                    "beside every picture; name a folder, or where results go with -o"
-                )
-    # What may name several files goes into a folder, even where it happens to name only one.
-    collection = any(os.path.isdir(i) or _is_pattern(i) for i in inputs)
-    foreign = set() if foreign is None else foreign
-    found = [entry for i in inputs for entry in _expand(i, kind, output, foreign)]
-    if output is None:
-        output = STDIO if list(inputs) == [STDIO] else None
-    single = len(found) == 1 and not collection
-    into_folder = output is not None and output != STDIO and (names_folder(output) or not single)
-    if output == STDIO:
-        if not single:
-            raise click.UsageError("-o - takes the output of a single input")
-        if sys.stdout.isatty():
-            raise click.UsageError("standard output is a terminal; redirect it or give -o FILE")
-    several = (
-        "there are several inputs" if len(found) > 1 else "a folder or a pattern may hold several pictures"
-    )
-    if into_folder and os.path.isfile(str(output)):
-        raise click.UsageError(f"-o {output} is a file, but {several}; give a folder")
-    if into_folder and not os.path.isdir(str(output)) and _ending(str(output)) in kind.writes:
-        raise click.UsageError(
-            f"-o {output} names one file, but {several}; for a folder of that name give {output}/"
-        )
-    if output not in (None, STDIO) and not into_folder and not is_device(str(output)):
-        if not _ending(str(output)):
-            raise click.UsageError(
-                f"-o {output} has no ending that tells the format; for a folder of that name give {output}/"
-            )
-        if _ending(str(output)) not in kind.writes:
-            raise click.UsageError(f"-o {output}: this is written as {' '.join(sorted(kind.writes))}")
-    jobs: dict[int, Job] = {}
-    owners: dict[str, tuple[str, str]] = {}
-    folders: dict[str, str] = {}
-    origins = {_folded(_place(source, folders)) for source, _, error in found if overwrite and error is None}
-    targets = [
-        _target(source, relative, output, into_folder, kind) if error is None else ""
-        for source, relative, error in found
-    ]
-    # A name that several files may have is that of the one whose format stays.
-    for i in sorted(range(len(found)), key=lambda i: _ending(found[i][0]) != _ending(targets[i])):
-        (source, _, error), target = found[i], targets[i]
-        if error is not None:
-            jobs[i] = Job(source, error=error)
-            continue
-        place, origin = _place(target, folders), _place(source, folders)
-        owner, its_origin = owners.get(_folded(place), ("", ""))
-        if its_origin == origin:
-            continue  # named twice, as by a file and a pattern
-        place, same = _folded(place), _folded(origin)
-        if target == STDIO:
-            pass  # which replaces nothing
-        elif place == same or (source == STDIO and _is_stdin(target)):
-            error = OutputError(
-                f"{source}: would be replaced by its own output; choose another place with -o"
-            )
-        elif owner:
-            error = OutputError(
-                f"{source}: its output {target} is also that of {owner}; run it with another -o"
-            )
-        elif place in origins:
-            error = OutputError(
-                f"{source}: its output {target} is also an input; choose another place with -o"
-            )
-        owners.setdefault(place, (source, origin))
-        jobs[i] = Job(source, target, error)
-    return [jobs[i] for i in sorted(jobs)]
-
-
-def _place(path: str, folders: dict[str, str]) -> str:
-    """``os.path.realpath``, which asks for every folder of every path, with an answer a folder."""
-    folder, name = os.path.split(path)
-    if folder not in folders:
-        folders[folder] = os.path.realpath(folder)
-    place = os.path.join(folders[folder], name)
-    return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place
-
-
-def _is_stdin(path: str) -> bool:
-    """Whether a path is the file that standard input was redirected from."""
-    with suppress(OSError, ValueError):  # no such file; a standard input that is none
-        return os.path.isfile(path) and os.path.samestat(os.stat(path), os.fstat(sys.stdin.fileno()))
-    return False
-
-
-def _folded(path: str) -> str:
-    """What paths of one file have in common: macOS tells neither A from a nor two spellings of ä."""
-    return unicodedata.normalize("NFD", path).casefold() if sys.platform == "darwin" else path
-
-
-def names_folder(output: str) -> bool:
-    """Whether an ``-o`` is a folder, or is to become one."""
-    return output.endswith(("/", os.sep)) or os.path.isdir(output)
-
-
-def _is_pattern(item: str) -> bool:
-    return glob.has_magic(item) and not os.path.lexists(item)
-
-
-def _ending(path: str) -> str:
-    return os.path.splitext(path)[1].lower()
-
-
-def _root(pattern: str) -> str:
-    """The folders of a pattern before the first part with a wildcard."""
-    folders = os.path.dirname(pattern)
-    while glob.has_magic(folders):
-        folders = os.path.dirname(folders)
-    return folders
-
-
-def _matches(pattern: str, unread: list[OSError]) -> Iterator[str]:
-    """The paths of a pattern, of which ``**`` is any folders, also through links, but not in circles.
-
-    Why folders that ``**`` stands for cannot be read is appended to ``unread``.
-    """
-    stars = re.search(r"(?<![^/])\*\*(?:/+|$)", pattern)
-    if not stars:
-        yield from glob.iglob(pattern)
-        return
-    above, below = pattern[: stars.start()], pattern[stars.end() :]
-    for top in glob.iglob(above) if above else [""]:
-        for folder in _folders(top, unread):
-            found = _matches(os.path.join(glob.escape(folder), below or "*"), unread)
-            yield from found if below else (path for path in found if not os.path.isdir(path))
-
-
-def _folders(top: str, unread: list[OSError], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """A folder and those below it whose names do not begin with a dot; ``above`` are those on the way."""
-    here = os.path.realpath(top)
-    if here in above:
-        return
-    yield top
-    try:
-        with os.scandir(top or os.curdir) as entries:
-            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
-    except OSError as error:
-        unread.append(error)
-        return
-    for name in names:
-        yield from _folders(os.path.join(top, name), unread, (*above, here))
-
-
-def _expand(
-    item: str, kind: Kind, output: str | None, foreign: set[str]
-) -> Iterator[tuple[str, str, ZenithError | None]]:
-    """(file, path below the folder that was given, error) of one argument."""
-    if item == STDIO:
-        yield item, "stdin", None
-    elif os.path.isdir(item):
-        results: list[str] = []
-        found, above = list(_walk(item, kind, output, foreign, results)), len(os.path.join(item, ""))
-        for file, error in found:
-            yield file, file[above:], error
-        if not found and results:
-            why = f"{item}: this folder has only results of this program ({len(results)}); name those to take"
-            yield item, "", EmptyFolderError(why)
-        elif not found:
-            why = f"{item}: no files to work on in this folder; they end in {_listing(kind)}"
-            yield item, "", EmptyFolderError(why)
-    elif _is_pattern(item):
-        unread: list[OSError] = []
-        matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
-        avoid = _output_folder(output)
-        folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
-        found = [
-            f for m in folders for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
-        ]
-        wanted = {file: error for file, error in found if error or not is_result(file, kind.tag)}
-        if not wanted and not unread:
-            only = "matches only results of this program" if found else "matches no file"
-            yield item, "", ImageError(f"{item}: {only}; check the pattern")
-        for file, error in wanted.items():
-            yield file, os.path.relpath(file, _root(item) or "."), error
-        yield from ((file, "", error) for file, error in _unread(unread) if file not in wanted)
-    else:
-        yield item, os.path.basename(item), _missing(item)
-
-
-def _missing(path: str) -> ImageError | None:
-    """Why there is nothing to read under a path, if so."""
-    if not path:
-        return ImageError("an input is empty (a variable that is not set?); give a file or a folder")
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no file can have this name
-        return ImageError(f"{path}: no such file; check the path")
-    except OSError as error:
-        return ImageError(f"{path}: cannot be read: {reason(error)}")
-    return None
-
-
-def _output_folder(output: str | None) -> str | None:
-    return os.path.realpath(output) if output and output != STDIO else None
-
-
-def _walk(
-    folder: str, kind: Kind, output: str | None, foreign: set[str], results: list[str] | None = None
-) -> Iterator[tuple[str, ZenithError | None]]:
-    """Files of a folder and those below, in order, then folders that cannot be read, with the error.
-
-    The results of earlier runs, which are left out, are appended to ``results``.
-    """
-    unread: list[OSError] = []
-    avoid = _output_folder(output)
-    endings, foreign_endings = tuple(kind.suffixes), tuple(kind.foreign)
-    for root, folders, files in os.walk(folder, onerror=unread.append):
-        folders[:] = sorted(
-            f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
-        )
-        for file in sorted(files):
-            if file.startswith("."):
-                continue
-            wanted = file.lower().endswith(endings)
-            if not wanted and file.lower().endswith(foreign_endings):
-                foreign.add(os.path.join(root, file))
-            elif wanted and is_result(file, kind.tag):
-                if results is not None:
-                    results.append(file)
-            elif wanted and not is_device(path := os.path.join(root, file)):
-                yield path, None  # a pipe there would be waited for
-    yield from _unread(unread)
-
-
-def _unread(errors: list[OSError]) -> Iterator[tuple[str, ZenithError]]:
-    for error in errors:
-        yield error.filename, ImageError(f"{error.filename}: this folder cannot be read: {reason(error)}")
-
-
-def _listing(kind: Kind) -> str:
-    return " ".join(sorted(kind.suffixes))
-
-
-def _target(source: str, relative: str, output: str | None, into_folder: bool, kind: Kind) -> str:
-    if output is not None and not into_folder:
-        return output
-    folder, name = os.path.split(relative)
-    if into_folder:
-        return os.path.join(str(output), folder, kind.rename(name))
-    return os.path.join(os.path.dirname(source), kind.rename(name)) if source != STDIO else kind.rename(name)
-
-
-def is_done(job: Job) -> bool:
-    """Whether the output exists; a device or a pipe never does."""
-    return job.output != STDIO and os.path.isfile(job.output)
+__all__ = ["Reporter", "Work", "run_jobs", "show_plan", "wants_traceback"]
 
 
 def _in_one_row(text: str) -> str:
@@ -366,11 +41,13 @@ def _in_one_row(text: str) -> str:
 
 
 class Reporter:
-    """Results to stdout (as sentences or JSON lines), errors and progress to stderr."""
+    """Results to stdout (as sentences or JSON lines), errors and progress to stderr, from any thread."""
 
     def __init__(self, as_json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
         self.as_json, self.quiet, self.verbose = as_json, quiet, verbose
-        self._shown, self._text, self._percent = False, "", 0
+        self._text, self._percent = "", 0
+        self._line = ""  # that is shown, to be overwritten
+        self._lock = RLock()
 
     def progress(self, text: str) -> None:
         """One line that is overwritten, on a terminal only."""
@@ -386,19 +63,19 @@ class Reporter:
 
     def _overwrite(self, text: str) -> None:
         if not self.quiet and sys.stderr.isatty():
-            self._write(sys.stderr, f"\r\x1b[K{_in_one_row(visible(text))}", end="")
-            self._shown = bool(text)
+            with self._lock:
+                self._line = text
+                self._write(sys.stderr, f"\r\x1b[K{_in_one_row(visible(text))}", end="")
 
     def result(self, record: dict[str, Any], sentence: str, to_stdout: bool = True) -> None:
         """One finished input; ``to_stdout`` is False where stdout carries the data."""
-        self._clear()
         if self.as_json:
             ascii_only = not codecs.lookup(sys.stdout.encoding or "utf-8").name.startswith("utf")
-            self._write(sys.stdout, json.dumps(record, ensure_ascii=ascii_only, allow_nan=False))
+            self._tell(sys.stdout, json.dumps(record, ensure_ascii=ascii_only, allow_nan=False))
         elif to_stdout and not self.quiet:
-            self._write(sys.stdout, visible(sentence))
+            self._tell(sys.stdout, visible(sentence))
         elif self.verbose:
-            self._write(sys.stderr, visible(sentence))
+            self._tell(sys.stderr, visible(sentence))
 
     def note(self, text: str) -> None:
         if not self.quiet:
@@ -409,13 +86,17 @@ class Reporter:
             self.note(text)
 
     def error(self, text: str) -> None:
-        self._clear()
-        self._write(sys.stderr, f"zenith-ae: {visible(text)}")
+        self._tell(sys.stderr, f"zenith-ae: {visible(text)}")
 
-    def _clear(self) -> None:
-        if self._shown:
-            self._write(sys.stderr, "\r\x1b[K", end="")
-            self._shown = False
+    def _tell(self, stream: TextIO, text: str) -> None:
+        """A line above the one of progress."""
+        with self._lock:
+            line = self._line
+            if line:
+                self._write(sys.stderr, "\r\x1b[K", end="")
+            self._write(stream, text)
+            if line:
+                self._overwrite(line)
 
     @staticmethod
     def _write(stream: TextIO, text: str, end: str = "\n") -> None:
@@ -454,119 +135,120 @@ def run_jobs(
     -------
     The jobs that failed, and why.
     """
-    from concurrent.futures import ThreadPoolExecutor  # a tenth of the start of a command that needs none
-
-    todo = [job for job in jobs if job.error is None and (overwrite or not is_done(job))]
-    turn = {job: i for i, job in enumerate(todo)}
-    # A pipe may block for ever; only files are worth a thread, and one alone is not.
-    threaded = len(todo) > 1 and all(os.path.isfile(job.source) and job.output != STDIO for job in todo)
-    reader, writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-    reads: dict[Job, Future[tuple[Any, float]]] = {}
-    progress = _Progress(reporter, len(jobs), len(todo), work.verb)
-    failures: dict[Job, Exception] = {}
-    last: _Writing | None = None
-
-    def finish_last() -> None:
-        """Wait for the file being written, and report it."""
-        nonlocal last
-        if last is not None:
-            with suppress(Exception):  # which is reported below, whatever may interrupt the wait
-                last.outcome()
-            writing, last = last, None
-            finish(writing)
-
-    def finish(writing: _Writing) -> None:
-        if (error := writing.finish(reporter)) is not None:
-            fail(writing.job, error)
-
-    def fail(job: Job, error: Exception) -> None:
-        failures[job] = error
-        _fail(job, error, reporter)
-
-    def read_ahead(index: int) -> None:
-        if threaded and index < len(todo):
-            reads[todo[index]] = reader.submit(_timed, work.read, todo[index])
-
-    try:
-        read_ahead(0)
-        for number, job in enumerate(jobs, 1):
-            late = job in turn and not overwrite and is_done(job)  # written by others meanwhile
-            if late:
-                reads.pop(job, None)
-                read_ahead(turn[job] + 1)
-                progress.done += 1
-            if late or job not in turn:
-                finish_last()
-                if job.error is not None:
-                    fail(job, job.error)
-                else:
-                    sentence = f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
-                    reporter.result(_record(job) | {"status": "skipped"}, sentence)
-                continue
-            progress.show(number, job)
-            ahead = reads.pop(job, None)
-            read_ahead(turn[job] + 1)
-            try:
-                content, reading = ahead.result() if ahead else _timed(work.read, job)
-                if job.output != STDIO:  # of what can be read, and before work that may be for nothing
-                    make_folder(job.output)
-                (result, done), computing = _timed(work.compute, job, content)
-                del content
-            except Exception as error:
-                finish_last()
-                fail(job, error)
-                continue
-            finally:
-                progress.done += 1
-            finish_last()
-            seconds = reading + computing
-            if threaded:
-                written = writer.submit(_timed, work.write, job, result).result
-                last = _Writing(job, done, seconds, written)
-            else:
-                finish(_Writing(job, done, seconds, partial(_timed, work.write, job, result)))
-            del result
-        finish_last()
-    finally:
-        reader.shutdown(wait=False, cancel_futures=True)
-        writer.shutdown(wait=True)
-        finish_last()
-        reporter.progress("")
-    return failures
+    run = _Run(jobs, work, reporter, overwrite)
+    run.all()
+    return run.failures
 
 
-@dataclass
-class _Writing:
-    """An output on its way to the disk, and what to report when it is there.
+class _Run:
+    """Jobs, as far as they have come. What is told of them is in their order."""
 
-    Attributes
-    ----------
-    job, done : what it is of, and what its computation reports.
-    seconds : what reading and computing took.
-    outcome : waits until it is written, or writes it; returns notes and seconds.
-    """
+    def __init__(self, jobs: Sequence[Job], work: Work, reporter: Reporter, overwrite: bool) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # a tenth of the start of a command without it
 
-    job: Job
-    done: dict[str, Any]
-    seconds: float
-    outcome: Callable[[], tuple[Sequence[str], float]]
+        self.jobs, self.work, self.reporter, self.overwrite = jobs, work, reporter, overwrite
+        self.failures: dict[Job, Exception] = {}
+        todo = [job for job in jobs if job.error is None and not self._exists(job)]
+        self._next = dict(
+            zip(todo, [*todo[1:], None], strict=False)
+        )  # what there is to do, and what after it
+        self._progress = _Progress(reporter, len(jobs), len(todo), work.verb)
+        # A pipe may block for ever; only files are worth a thread, and one alone is not.
+        files = all(os.path.isfile(job.source) and job.output != STDIO for job in todo)
+        self._threaded = len(todo) > 1 and files
+        self._reader, self._writer = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self._reads: dict[Job, Future[tuple[Any, float]]] = {}
+        self._writing: Future[None] | None = None
 
-    def finish(self, reporter: Reporter) -> Exception | None:
-        """Report, or return why it failed."""
-        job, done = self.job, self.done
+    def all(self) -> None:
         try:
-            written, writing = self.outcome()
+            self._read_ahead(next(iter(self._next), None))
+            for number, job in enumerate(self.jobs, 1):
+                if job not in self._next:
+                    self._leave(job)
+                    continue
+                if not self._exists(job):
+                    self._progress.show(number, job)
+                    self._do(job)
+                else:  # written by others meanwhile
+                    self._read(job)
+                    self._leave(job)
+                self._progress.done += 1
+            self._finish_writing()
+        finally:
+            self._reader.shutdown(wait=False, cancel_futures=True)
+            self._writer.shutdown(wait=True)
+            self._finish_writing()
+            self.reporter.progress("")
+
+    def _exists(self, job: Job) -> bool:
+        return not self.overwrite and is_done(job)
+
+    def _leave(self, job: Job) -> None:
+        """A job that there is nothing to do for, or that already failed."""
+        self._finish_writing()
+        if job.error is not None:
+            self._fail(job, job.error)
+        else:
+            sentence = f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
+            self.reporter.result(_record(job) | {"status": "skipped"}, sentence)
+
+    def _do(self, job: Job) -> None:
+        read = self._read(job)
+        try:
+            content, reading = read.result() if read else _timed(self.work.read, job)
+            if job.output != STDIO:  # of what can be read, and before work that may be for nothing
+                make_folder(job.output)
+            (result, done), computing = _timed(self.work.compute, job, content)
         except Exception as error:
-            return error
+            self._finish_writing()
+            self._fail(job, error)
+            return
+        del content, read  # each is as large as the picture
+        self._finish_writing()
+        if self._threaded:
+            self._writing = self._writer.submit(self._write, job, result, done, reading + computing)
+        else:
+            self._write(job, result, done, reading + computing)
+
+    def _read(self, job: Job) -> Future[tuple[Any, float]] | None:
+        """What is being read of a job, if it is; the next one's turn begins."""
+        ahead = self._reads.pop(job, None)
+        self._read_ahead(self._next[job])
+        return ahead
+
+    def _read_ahead(self, job: Job | None) -> None:
+        if self._threaded and job is not None:
+            self._reads[job] = self._reader.submit(_timed, self.work.read, job)
+
+    def _write(self, job: Job, result: Any, done: dict[str, Any], seconds: float) -> None:
+        """Write what came of a job, and report; ``seconds`` is what reading and computing took."""
+        try:
+            written, writing = _timed(self.work.write, job, result)
+        except Exception as error:
+            self._fail(job, error)
+            return
         notes = [*done.pop("notes", ()), *written]
         sentence = done.pop("sentence", "")
         for note in notes:
-            reporter.note(f"{job.source}: {note}")
+            self.reporter.note(f"{job.source}: {note}")
         record = _record(job) | {"status": "done", **done, "notes": notes}
-        record["seconds"] = round(self.seconds + writing, 3)
+        record["seconds"] = round(seconds + writing, 3)
         arrow = f"{job.source} -> {job.output}"
-        reporter.result(record, f"{arrow}  {sentence}".rstrip(), to_stdout=job.output != STDIO)
-        return None
+        self.reporter.result(record, f"{arrow}  {sentence}".rstrip(), to_stdout=job.output != STDIO)
+
+    def _finish_writing(self) -> None:
+        """Wait for the file being written; what nobody expected of it comes out here."""
+        if self._writing is not None:
+            from concurrent.futures import wait
+
+            wait([self._writing])  # what interrupts this leaves it for the next call
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        self.failures[job] = error
+        _tell_failure(job, error, self.reporter)
 
 
 def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -578,7 +260,7 @@ def _record(job: Job) -> dict[str, Any]:
     return {"input": job.source, "output": job.output or None}
 
 
-def _fail(job: Job, error: Exception, reporter: Reporter) -> None:
+def _tell_failure(job: Job, error: Exception, reporter: Reporter) -> None:
     message = _describe(error, job.source)
     reporter.error(message)
     if reporter.as_json:
@@ -607,29 +289,13 @@ def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
     failed = 0
     for job in jobs:
         if job.error is not None:
-            _fail(job, job.error, reporter)
+            _tell_failure(job, job.error, reporter)
             failed += 1
             continue
         skip = not overwrite and is_done(job)
         sentence = f"{job.source} -> {job.output}" + ("  (exists, would be skipped)" if skip else "")
         reporter.result(_record(job) | {"status": "skipped" if skip else "planned"}, sentence)
     return 1 if failed else 0
-
-
-def make_folder(output: str | Path) -> None:
-    """The folder that an output lies in, made where it is missing, if it takes new files."""
-    folder = Path(output).parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"{folder}: cannot make the folder: {reason(error)}; choose another with -o"
-        ) from None
-    place = os.path.dirname(os.path.realpath(output))  # of what a link points at
-    if not (is_device(output) or os.access(place, os.W_OK | os.X_OK)):
-        flags = os.statvfs(place).f_flag if hasattr(os, "statvfs") else 0
-        why = os.strerror(errno.EROFS if flags & getattr(os, "ST_RDONLY", 0) else errno.EACCES)
-        raise OutputError(f"{output}: cannot write: {why}; choose another place with -o")
 
 
 def wants_traceback(error: Exception) -> bool:

@@ -22,7 +22,8 @@ from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
 from zenith_ae.files import reason, visible
 
-from .batch import STDIO, Job, Kind, wants_traceback
+from .batch import wants_traceback
+from .inputs import STDIO, Job, Kind
 from .session import (
     EQUAL,
     Compute,

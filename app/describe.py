@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from zenith_ae.errors import ZenithError
-from zenith_ae.files import is_device
+from zenith_ae.files import is_device, visible
 
-from .batch import STDIO, Job, Reporter, visible, wants_traceback
+from .batch import Reporter, wants_traceback
+from .inputs import STDIO, Job
 from .session import ANY_PATH, read_every
 
 __all__ = ["info", "models"]

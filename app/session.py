@@ -18,19 +18,8 @@ from click.shell_completion import CompletionItem
 from zenith_ae.errors import OutputError
 from zenith_ae.files import atomic_writer, is_device, reason
 
-from .batch import (
-    STDIO,
-    EmptyFolderError,
-    Job,
-    Kind,
-    Reporter,
-    Work,
-    is_done,
-    names_folder,
-    plan,
-    run_jobs,
-    show_plan,
-)
+from .batch import Reporter, Work, run_jobs, show_plan
+from .inputs import STDIO, EmptyFolderError, Job, Kind, is_done, names_folder, plan
 
 if TYPE_CHECKING:
     from zenith_ae.engine import Progress

@@ -85,7 +85,7 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
         taesd_files,
     )
 
-    from .batch import make_folder
+    from .inputs import make_folder
 
     if layout != "diffusers" and output.suffix.lower() != ".safetensors":
         raise click.UsageError(f"{output}: --to {layout} writes safetensors; give a name that ends so")

@@ -556,7 +556,7 @@ def evaluate(
     from zenith_ae.training.contact_sheet import ContactSheet
     from zenith_ae.training.evaluate import evaluate_model, format_table, to_json
 
-    from .batch import make_folder
+    from .inputs import make_folder
 
     if case is not None and sheet is None:
         raise click.UsageError("--case is about the --sheet, of which none is asked for")

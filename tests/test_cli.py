@@ -24,9 +24,9 @@ from zenith_ae import files
 from zenith_ae import weights as weights_module
 from zenith_ae.__main__ import main
 from zenith_ae._kernels import best_dtype
-from zenith_ae.app import batch
+from zenith_ae.app import batch, inputs
 from zenith_ae.app.cli import run
-from zenith_ae.errors import OutputError
+from zenith_ae.errors import ImageError, OutputError
 from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models.zoo import build
 from zenith_ae.selftest import random_weights
@@ -886,6 +886,35 @@ def test_progress_stays_within_a_row_of_the_terminal(monkeypatch):
     reporter.advance(0.4212)
     assert written.getvalue().count("42%") == 1
     assert written.getvalue().endswith("\x1b[K 42%  [1/2] denoisi")
+    reporter.note("told above it")
+    assert written.getvalue().endswith("\r\x1b[Kzenith-ae: told above it\n\r\x1b[K 42%  [1/2] denoisi")
+    reporter.progress("")
+    reporter.note("told after all")
+    assert written.getvalue().endswith("\r\x1b[Kzenith-ae: told after all\n")
+
+
+def test_what_is_written_is_told_while_the_next_is_computed(here, capsys):
+    for name in "ab":
+        Path(name).touch()
+    told, asked = threading.Event(), []
+
+    class Telling(batch.Reporter):
+        def result(self, *args, **options):
+            super().result(*args, **options)
+            told.set()
+
+    def compute(job, content):
+        asked.append(job.source)
+        assert job.source == "a" or told.wait(20)
+        return content, {"sentence": "computed"}
+
+    work = batch.Work(lambda job: job.source, compute, lambda job, content: ["written"], "trying")
+    jobs = [inputs.Job("a", "a.out"), inputs.Job("b", "b.out"), inputs.Job("c", error=ImageError("c: none"))]
+    failures = batch.run_jobs(jobs, work, Telling())
+    assert asked == ["a", "b"] and list(failures) == jobs[2:]
+    printed = capsys.readouterr()
+    assert printed.out == "a -> a.out  computed\nb -> b.out  computed\n"
+    assert printed.err == "zenith-ae: a: written\nzenith-ae: b: written\nzenith-ae: c: none\n"
 
 
 # ---- what is printed
@@ -1852,10 +1881,10 @@ def test_a_pattern_of_one_picture_does_not_go_into_a_file(here, dn, capsys):
     assert run(["denoise", "[a].png", "-o", "b.png", *dn]) == 2
     assert "names one file, but a folder or a pattern may hold several pictures" in capsys.readouterr().err
     picture("b.png")
-    for inputs, why in ((["[a].png"], "may hold several"), (["a.png", "b.png"], "there are several inputs")):
-        assert run(["denoise", *inputs, "-o", "b.png", *dn]) == 2
+    for given, why in ((["[a].png"], "may hold several"), (["a.png", "b.png"], "there are several inputs")):
+        assert run(["denoise", *given, "-o", "b.png", *dn]) == 2
         assert (
-            f"-o b.png is a file, but {'a folder or a pattern ' * (len(inputs) == 1)}{why}"
+            f"-o b.png is a file, but {'a folder or a pattern ' * (len(given) == 1)}{why}"
             in capsys.readouterr().err
         )
 

@@ -1,0 +1,394 @@
+"""Which files a command works on, and where what it makes of them goes.
+
+Inputs are files, folders (searched recursively), glob patterns, or ``-`` for standard input. An
+output is named after its input (``stem.denoised.png``, or with another tag) and lies beside it, or
+below ``-o DIR`` at the same place as below the input folder or below the part of a pattern that names
+one; ``-o FILE`` names the output of a single input, ``-o -`` is standard output. What a command made
+itself is no input of a folder or a pattern.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from zenith_ae.errors import ImageError, OutputError, ZenithError
+from zenith_ae.files import is_device, is_result, reason
+
+__all__ = ["STDIO", "EmptyFolderError", "Job", "Kind", "is_done", "make_folder", "names_folder", "plan"]
+
+STDIO = "-"
+
+
+class EmptyFolderError(ImageError):
+    """A folder holds no file to work on, which a watched one may do for a while."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One input and its output, either of which may be ``-``; or an input that already failed."""
+
+    source: str
+    output: str = ""
+    error: ZenithError | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a command reads and how it names what it writes.
+
+    Attributes
+    ----------
+    suffixes : endings of the files that it takes from a folder.
+    rename : input name -> default output name.
+    writes : endings of the files that it can write.
+    foreign : endings of files that people would expect it to take, but which it cannot read.
+    tag : what ``rename`` puts before the ending, by which results are known; "" where it puts nothing.
+    """
+
+    suffixes: frozenset[str]
+    rename: Callable[[str], str]
+    writes: frozenset[str]
+    foreign: frozenset[str] = frozenset()
+    tag: str = ""
+
+
+class _Found(NamedTuple):
+    """A file that an argument names, or why it names none.
+
+    Attributes
+    ----------
+    source : the file.
+    relative : its path below the folder that was given, or below the folder that a pattern names.
+    error : why it cannot be worked on.
+    """
+
+    source: str
+    relative: str = ""
+    error: ZenithError | None = None
+
+
+def plan(
+    inputs: Sequence[str],
+    output: str | None,
+    kind: Kind,
+    foreign: set[str] | None = None,
+    overwrite: bool = False,
+) -> list[Job]:
+    """The jobs of a command line, in order, without touching any output.
+
+    The files in folders that have a ``kind.foreign`` ending are added to ``foreign``. With ``overwrite`` no
+    job may have another's input as its output.
+
+    Raises
+    ------
+    click.UsageError
+        If the combination makes no sense, such as several inputs for one output file.
+    """
+    inputs, output = _with_streams(inputs, output)
+    foreign = set() if foreign is None else foreign
+    found = [entry for item in inputs for entry in _expand(item, kind, output, foreign)]
+    # What may name several files goes into a folder, even where it happens to name only one.
+    collection = any(os.path.isdir(item) or _is_pattern(item) for item in inputs)
+    into_folder = _goes_into_folder(output, len(found), collection, kind)
+    targets = ["" if entry.error else _target(entry, output, into_folder, kind) for entry in found]
+    return _jobs(found, targets, overwrite)
+
+
+def _with_streams(inputs: Sequence[str], output: str | None) -> tuple[list[str], str | None]:
+    """Inputs and output with `STDIO` for standard streams by their other names, and where none is named."""
+    if output == "":
+        raise click.UsageError("-o is empty (a variable that is not set?); give a file or a folder")
+    output = STDIO if output == "/dev/stdout" else output
+    inputs = [STDIO if item == "/dev/stdin" else item for item in inputs]
+    if inputs.count(STDIO) > 1:
+        raise click.UsageError("standard input (-) can be given only once")
+    if STDIO in inputs and sys.stdin.isatty():
+        raise click.UsageError("standard input (-) is a terminal; pipe a file into it")
+    if output is None:
+        for entry in filter(os.path.isdir, inputs):
+            if os.path.realpath(entry) == os.path.realpath(os.sep):
+                raise click.UsageError(
+                    f"{entry} is all of the computer (a variable that is not set?), and results would lie "
+                    "beside every picture; name a folder, or where results go with -o"
+                )
+    return inputs, STDIO if output is None and inputs == [STDIO] else output
+
+
+def _goes_into_folder(output: str | None, count: int, collection: bool, kind: Kind) -> bool:
+    """Whether ``-o`` is a folder for ``count`` inputs, which may have come of a ``collection``.
+
+    Raises
+    ------
+    click.UsageError
+        If it is none, and cannot be one file either.
+    """
+    single = count == 1 and not collection
+    if output is None:
+        return False
+    if output == STDIO:
+        if not single:
+            raise click.UsageError("-o - takes the output of a single input")
+        if sys.stdout.isatty():
+            raise click.UsageError("standard output is a terminal; redirect it or give -o FILE")
+        return False
+    ending = _ending(output)
+    if names_folder(output) or not single:
+        several = (
+            "there are several inputs" if count > 1 else "a folder or a pattern may hold several pictures"
+        )
+        if os.path.isfile(output):
+            raise click.UsageError(f"-o {output} is a file, but {several}; give a folder")
+        if not os.path.isdir(output) and ending in kind.writes:
+            raise click.UsageError(
+                f"-o {output} names one file, but {several}; for a folder of that name give {output}/"
+            )
+        return True
+    if not is_device(output) and not ending:
+        raise click.UsageError(
+            f"-o {output} has no ending that tells the format; for a folder of that name give {output}/"
+        )
+    if not is_device(output) and ending not in kind.writes:
+        raise click.UsageError(f"-o {output}: this is written as {' '.join(sorted(kind.writes))}")
+    return False
+
+
+def _target(found: _Found, output: str | None, into_folder: bool, kind: Kind) -> str:
+    """The output of an input."""
+    if output is not None and not into_folder:
+        return output
+    folder, name = os.path.split(found.relative)
+    if into_folder:
+        return os.path.join(str(output), folder, kind.rename(name))
+    beside = "" if found.source == STDIO else os.path.dirname(found.source)
+    return os.path.join(beside, kind.rename(name))
+
+
+def _jobs(found: Sequence[_Found], targets: Sequence[str], overwrite: bool) -> list[Job]:
+    """A job for each input, in order; what would replace an input or another's output is an error."""
+    jobs: dict[int, Job] = {}
+    owners: dict[str, tuple[str, str]] = {}
+    folders: dict[str, str] = {}
+    origins = {_folded(_place(entry.source, folders)) for entry in found if overwrite and not entry.error}
+    # A name that several files may have is that of the one whose format stays.
+    for i in sorted(range(len(found)), key=lambda i: _ending(found[i].source) != _ending(targets[i])):
+        (source, _, error), target = found[i], targets[i]
+        if error is not None:
+            jobs[i] = Job(source, error=error)
+            continue
+        place, origin = _place(target, folders), _place(source, folders)
+        owner, its_origin = owners.get(_folded(place), ("", ""))
+        if its_origin == origin:
+            continue  # named twice, as by a file and a pattern
+        place, same = _folded(place), _folded(origin)
+        if target == STDIO:
+            pass  # which replaces nothing
+        elif place == same or (source == STDIO and _is_stdin(target)):
+            error = OutputError(
+                f"{source}: would be replaced by its own output; choose another place with -o"
+            )
+        elif owner:
+            error = OutputError(
+                f"{source}: its output {target} is also that of {owner}; run it with another -o"
+            )
+        elif place in origins:
+            error = OutputError(
+                f"{source}: its output {target} is also an input; choose another place with -o"
+            )
+        owners.setdefault(place, (source, origin))
+        jobs[i] = Job(source, target, error)
+    return [jobs[i] for i in sorted(jobs)]
+
+
+def _place(path: str, folders: dict[str, str]) -> str:
+    """``os.path.realpath``, which asks for every folder of every path, with an answer a folder."""
+    folder, name = os.path.split(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    place = os.path.join(folders[folder], name)
+    return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place
+
+
+def _is_stdin(path: str) -> bool:
+    """Whether a path is the file that standard input was redirected from."""
+    with suppress(OSError, ValueError):  # no such file; a standard input that is none
+        return os.path.isfile(path) and os.path.samestat(os.stat(path), os.fstat(sys.stdin.fileno()))
+    return False
+
+
+def _folded(path: str) -> str:
+    """What paths of one file have in common: macOS tells neither A from a nor two spellings of ä."""
+    return unicodedata.normalize("NFD", path).casefold() if sys.platform == "darwin" else path
+
+
+def names_folder(output: str) -> bool:
+    """Whether an ``-o`` is a folder, or is to become one."""
+    return output.endswith(("/", os.sep)) or os.path.isdir(output)
+
+
+def _is_pattern(item: str) -> bool:
+    return glob.has_magic(item) and not os.path.lexists(item)
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def _root(pattern: str) -> str:
+    """The folders of a pattern before the first part with a wildcard."""
+    folders = os.path.dirname(pattern)
+    while glob.has_magic(folders):
+        folders = os.path.dirname(folders)
+    return folders
+
+
+def _matches(pattern: str, unread: list[OSError]) -> Iterator[str]:
+    """The paths of a pattern, of which ``**`` is any folders, also through links, but not in circles.
+
+    Why folders that ``**`` stands for cannot be read is appended to ``unread``.
+    """
+    stars = re.search(r"(?<![^/])\*\*(?:/+|$)", pattern)
+    if not stars:
+        yield from glob.iglob(pattern)
+        return
+    above, below = pattern[: stars.start()], pattern[stars.end() :]
+    for top in glob.iglob(above) if above else [""]:
+        for folder in _folders(top, unread):
+            found = _matches(os.path.join(glob.escape(folder), below or "*"), unread)
+            yield from found if below else (path for path in found if not os.path.isdir(path))
+
+
+def _folders(top: str, unread: list[OSError], above: tuple[str, ...] = ()) -> Iterator[str]:
+    """A folder and those below it whose names do not begin with a dot; ``above`` are those on the way."""
+    here = os.path.realpath(top)
+    if here in above:
+        return
+    yield top
+    try:
+        with os.scandir(top or os.curdir) as entries:
+            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    except OSError as error:
+        unread.append(error)
+        return
+    for name in names:
+        yield from _folders(os.path.join(top, name), unread, (*above, here))
+
+
+def _expand(item: str, kind: Kind, output: str | None, foreign: set[str]) -> Iterator[_Found]:
+    """What one argument names."""
+    if item == STDIO:
+        yield _Found(item, "stdin")
+    elif os.path.isdir(item):
+        results: list[str] = []
+        found, above = list(_walk(item, kind, output, foreign, results)), len(os.path.join(item, ""))
+        for file, error in found:
+            yield _Found(file, file[above:], error)
+        if not found and results:
+            why = f"{item}: this folder has only results of this program ({len(results)}); name those to take"
+            yield _Found(item, error=EmptyFolderError(why))
+        elif not found:
+            why = f"{item}: no files to work on in this folder; they end in {_listing(kind)}"
+            yield _Found(item, error=EmptyFolderError(why))
+    elif _is_pattern(item):
+        unread: list[OSError] = []
+        matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
+        avoid = _output_folder(output)
+        folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
+        found = [
+            f for m in folders for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
+        ]
+        wanted = {file: error for file, error in found if error or not is_result(file, kind.tag)}
+        if not wanted and not unread:
+            only = "matches only results of this program" if found else "matches no file"
+            yield _Found(item, error=ImageError(f"{item}: {only}; check the pattern"))
+        for file, error in wanted.items():
+            yield _Found(file, os.path.relpath(file, _root(item) or "."), error)
+        yield from (_Found(file, error=error) for file, error in _unread(unread) if file not in wanted)
+    else:
+        yield _Found(item, os.path.basename(item), _missing(item))
+
+
+def _missing(path: str) -> ImageError | None:
+    """Why there is nothing to read under a path, if so."""
+    if not path:
+        return ImageError("an input is empty (a variable that is not set?); give a file or a folder")
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no file can have this name
+        return ImageError(f"{path}: no such file; check the path")
+    except OSError as error:
+        return ImageError(f"{path}: cannot be read: {reason(error)}")
+    return None
+
+
+def _output_folder(output: str | None) -> str | None:
+    return os.path.realpath(output) if output and output != STDIO else None
+
+
+def _walk(
+    folder: str, kind: Kind, output: str | None, foreign: set[str], results: list[str] | None = None
+) -> Iterator[tuple[str, ZenithError | None]]:
+    """Files of a folder and those below, in order, then folders that cannot be read, with the error.
+
+    The results of earlier runs, which are left out, are appended to ``results``.
+    """
+    unread: list[OSError] = []
+    avoid = _output_folder(output)
+    endings, foreign_endings = tuple(kind.suffixes), tuple(kind.foreign)
+    for root, folders, files in os.walk(folder, onerror=unread.append):
+        folders[:] = sorted(
+            f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
+        )
+        for file in sorted(files):
+            if file.startswith("."):
+                continue
+            wanted = file.lower().endswith(endings)
+            if not wanted and file.lower().endswith(foreign_endings):
+                foreign.add(os.path.join(root, file))
+            elif wanted and is_result(file, kind.tag):
+                if results is not None:
+                    results.append(file)
+            elif wanted and not is_device(path := os.path.join(root, file)):
+                yield path, None  # a pipe there would be waited for
+    yield from _unread(unread)
+
+
+def _unread(errors: list[OSError]) -> Iterator[tuple[str, ZenithError]]:
+    for error in errors:
+        yield error.filename, ImageError(f"{error.filename}: this folder cannot be read: {reason(error)}")
+
+
+def _listing(kind: Kind) -> str:
+    return " ".join(sorted(kind.suffixes))
+
+
+def is_done(job: Job) -> bool:
+    """Whether the output exists; a device or a pipe never does."""
+    return job.output != STDIO and os.path.isfile(job.output)
+
+
+def make_folder(output: str | Path) -> None:
+    """The folder that an output lies in, made where it is missing, if it takes new files."""
+    folder = Path(output).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot make the folder: {reason(error)}; choose another with -o"
+        ) from None
+    place = os.path.dirname(os.path.realpath(output))  # of what a link points at
+    if not (is_device(output) or os.access(place, os.W_OK | os.X_OK)):
+        flags = os.statvfs(place).f_flag if hasattr(os, "statvfs") else 0
+        why = os.strerror(errno.EROFS if flags & getattr(os, "ST_RDONLY", 0) else errno.EACCES)
+        raise OutputError(f"{output}: cannot write: {why}; choose another place with -o")
