@@ -7,7 +7,6 @@ import io
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,7 +18,7 @@ from zenith_ae.errors import OutputError
 from zenith_ae.files import atomic_writer, is_device, reason
 
 from .batch import Reporter, Work, run_jobs, show_plan
-from .inputs import STDIO, EmptyFolderError, Job, Kind, is_done, names_folder, plan
+from .inputs import STDIO, Job, Kind, names_folder, plan
 
 if TYPE_CHECKING:
     from zenith_ae.engine import Progress
@@ -38,13 +37,6 @@ Made: TypeAlias = "list[tuple[float, list[Change]]]"
 
 #: The PSNR of equal pictures, which is infinite but to be JSON.
 EQUAL = 999.0
-
-#: `watch` rests at least this many times as long as a look at its folder took the CPU.
-LOOKING = 4
-
-#: What could not be written, `watch` tries again after this many intervals, then after twice as long each
-#: time, but at least so often (seconds).
-RETRY, LONGEST_PAUSE = 10, 3600.0
 
 Read = Callable[[Job], Any]
 Compute = Callable[[Job, Any], tuple[Any, dict[str, Any]]]
@@ -241,77 +233,14 @@ class Session:
 
     def watch(self, verb: str, read: Read, compute: Compute, write: Write, interval: float) -> int:
         """Do the jobs of a folder, and for ever those that appear in it, once their files keep still."""
+        from .watching import Watch
+
+        overwrite = self.options["overwrite"]
         if self.options["dry_run"]:
-            return show_plan(self.jobs, self.reporter, self.options["overwrite"])
-        made: dict[str, object] = {}  # inputs whose outputs this run has written, and the state of these
-
-        def written(job: Job, result: Any) -> Sequence[str]:
-            notes = write(job, result)
-            made[job.source] = _state(job.output)
-            return notes
-
-        work = Work(read, compute, written, verb)
-
-        def is_due(source: str) -> bool:
-            return source in pauses and time.monotonic() >= pauses[source][0]
-
+            return show_plan(self.jobs, self.reporter, overwrite)
         self.load(self.options["model"])
-        self.reporter.detail("watching; Ctrl-C ends it")
-        before: dict[str, object] = {}
-        tried: dict[str, object] = {}  # the state in which each input had its turn
-        told: dict[str, str] = {}  # why an input has none
-        pauses: dict[str, tuple[float, float]] = {}  # when to try again, and the pause after that
-        while True:
-            start = time.thread_time()
-            there = os.path.isdir(self.options["inputs"][0])  # a network's folder may be away for a while
-            planned = self._plan() if there else []
-            jobs = [job for job in planned if not isinstance(job.error, EmptyFolderError)]
-            now = {job.source: _state(job.source) for job in jobs}
-            # What failed and has gone since is new when it comes back.
-            tried = {source: state for source, state in tried.items() if source in made or now.get(source)}
-            still = [
-                job
-                for job in jobs
-                if job.error is None
-                and now[job.source] is not None
-                and now[job.source] == before.get(job.source)
-                and (now[job.source] != tried.get(job.source) or is_due(job.source))
-                and (self.pending(job) or job.source in made)
-            ]
-            looking = time.thread_time() - start
-            # Two inputs for one output, say: no work will come of it.
-            hopeless = [job for job in jobs if job.error and told.get(job.source) != str(job.error)]
-            told |= {job.source: str(job.error) for job in hopeless}
-            tried |= {job.source: now[job.source] for job in still}
-            run_jobs(hopeless, work, self.reporter)
-            # An input that was replaced, or whose copy had only stalled, replaces what came of it, unless
-            # that has been worked on since.
-            for job in still:
-                if made.get(job.source) != _state(job.output):
-                    made.pop(job.source, None)
-            replaced = [job for job in still if job.source in made]
-            fresh = [job for job in still if job.source not in made]
-            failures = run_jobs(replaced, work, self.reporter, overwrite=True)
-            failures |= run_jobs(fresh, work, self.reporter, self.options["overwrite"])
-            for job in still:
-                _, pause = pauses.pop(job.source, (0.0, min(RETRY * interval, LONGEST_PAUSE)))
-                error = failures.get(job)
-                if isinstance(error, OutputError | MemoryError):  # which no change of the input mends
-                    pauses[job.source] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE)
-            before = now
-            time.sleep(max(interval, LOOKING * looking))
-
-    def pending(self, job: Job) -> bool:
-        return job.error is None and (self.options["overwrite"] or not is_done(job))
-
-
-def _state(path: str) -> object:
-    """What changes while a file is being written, and with its permissions; None if it is gone."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns, os.access(path, os.R_OK)
+        (folder,), work = self.options["inputs"], Work(read, compute, write, verb)
+        Watch(folder, self._plan, work, self.reporter, overwrite, interval).forever()
 
 
 def read(job: Job, every: bool = False) -> Picture:

@@ -1,0 +1,147 @@
+"""Pictures that appear in a folder, denoised as they come (``zenith-ae watch``)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from zenith_ae.errors import OutputError
+
+from .batch import Reporter, Work, run_jobs
+from .inputs import EmptyFolderError, Job, is_done
+
+__all__ = ["Watch"]
+
+#: It rests at least this many times as long as a look at its folder took the CPU.
+LOOKING = 4
+
+#: What could not be written, it tries again after this many intervals, then after twice as long each time,
+#: but at least so often (seconds).
+RETRY, LONGEST_PAUSE = 10, 3600.0
+
+
+@dataclass
+class _Input:
+    """What is known of an input. States are as of `_state`.
+
+    Attributes
+    ----------
+    seen : its state at the last look.
+    tried : that in which it last had its turn.
+    made : that of the output which was written of it.
+    told : why it can have no turn, as was said.
+    again : when to try again what could not be written, by `time.monotonic`.
+    pause : how long to wait after that.
+    """
+
+    seen: object = None
+    tried: object = None
+    made: object = None
+    told: str = ""
+    again: float | None = None
+    pause: float = 0.0
+
+    def is_due(self, state: object, job: Job, overwrite: bool) -> bool:
+        """Whether an input in this ``state`` is to have its turn: it keeps still, and is new or another."""
+        if state is None or state != self.seen:
+            return False
+        again = self.again is not None and time.monotonic() >= self.again
+        return (state != self.tried or again) and bool(overwrite or self.made or not is_done(job))
+
+
+class Watch:
+    """A folder whose pictures have their turn once their files keep still.
+
+    An input that was replaced, or whose copy had only stalled, replaces what came of it, unless that has been
+    worked on since.
+
+    Parameters
+    ----------
+    folder : which may be away for a while, as a network's.
+    plan : the jobs of what is in it.
+    work, reporter, overwrite : as of `run_jobs`.
+    interval : seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        plan: Callable[[], list[Job]],
+        work: Work,
+        reporter: Reporter,
+        overwrite: bool,
+        interval: float,
+    ) -> None:
+        self.folder, self.plan, self.interval = folder, plan, interval
+        self.work, self.reporter, self.overwrite = replace(work, write=self._write), reporter, overwrite
+        self._write_result = work.write
+        self._inputs: defaultdict[str, _Input] = defaultdict(_Input)
+
+    def forever(self) -> NoReturn:
+        self.reporter.detail("watching; Ctrl-C ends it")
+        while True:
+            start = time.thread_time()
+            hopeless, due = self._look()
+            looking = time.thread_time() - start
+            run_jobs(hopeless, self.work, self.reporter)
+            self._do(due)
+            time.sleep(max(self.interval, LOOKING * looking))
+
+    def _look(self) -> tuple[list[Job], list[Job]]:
+        """Jobs that no work will come of (two inputs for one output, say), to be told; and those to do now."""
+        planned = self.plan() if os.path.isdir(self.folder) else []
+        jobs = [job for job in planned if not isinstance(job.error, EmptyFolderError)]
+        now = {job.source: _state(job.source) for job in jobs}
+        for source, known in self._inputs.items():
+            if known.made is None and now.get(source) is None:
+                known.tried = None  # what failed and has gone since is new when it comes back
+        hopeless, due = [], []
+        for job in jobs:
+            known, state = self._inputs[job.source], now[job.source]
+            if job.error is not None:
+                if known.told != str(job.error):
+                    known.told = str(job.error)
+                    hopeless.append(job)
+            elif known.is_due(state, job, self.overwrite):
+                known.tried = state
+                due.append(job)
+        for source, known in list(self._inputs.items()):
+            known.seen = now.get(source)
+            if known == _Input():  # nothing is known of it any more
+                del self._inputs[source]
+        return hopeless, due
+
+    def _do(self, due: Sequence[Job]) -> None:
+        replaced: list[Job] = []
+        fresh: list[Job] = []
+        for job in due:
+            known = self._inputs[job.source]
+            if known.made != _state(job.output):  # that has been worked on since, or is gone
+                known.made = None
+            (fresh if known.made is None else replaced).append(job)
+        failures = run_jobs(replaced, self.work, self.reporter, overwrite=True)
+        failures |= run_jobs(fresh, self.work, self.reporter, self.overwrite)
+        for job in due:
+            known = self._inputs[job.source]
+            pause = known.pause or min(RETRY * self.interval, LONGEST_PAUSE)
+            known.again, known.pause = None, 0.0
+            if isinstance(failures.get(job), OutputError | MemoryError):  # which no change of the input mends
+                known.again, known.pause = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE)
+
+    def _write(self, job: Job, result: Any) -> Sequence[str]:
+        notes = self._write_result(job, result)
+        self._inputs[job.source].made = _state(job.output)
+        return notes
+
+
+def _state(path: str) -> object:
+    """What changes while a file is being written, and with its permissions; None if it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, os.access(path, os.R_OK)
