@@ -92,7 +92,7 @@ class Watch:
             time.sleep(max(self.interval, LOOKING * looking))
 
     def _look(self) -> tuple[list[Job], list[Job]]:
-        """Jobs that no work will come of (two inputs for one output, say), to be told; and those to do now."""
+        """Jobs that no work will come of (as two inputs for one output), to be told, and those to do now."""
         planned = self.plan() if os.path.isdir(self.folder) else []
         jobs = [job for job in planned if not isinstance(job.error, EmptyFolderError)]
         now = {job.source: _state(job.source) for job in jobs}
