@@ -55,10 +55,7 @@ from zenith_ae.training.degradations import blur
 
 from .session import EQUAL, Made, denoised, encoding_notes, output_name
 
-__all__ = ["BatchState", "Result", "Workshop", "safe_name", "shipped_models", "short"]
-
-#: What the Compare tab does to the picture that a denoiser gets, if not adding noise.
-HARM = {"zenith-deblur": "soft"}
+__all__ = ["BatchState", "Result", "Workshop", "safe_name", "sharpens", "shipped_models", "short"]
 
 #: Results and uploads older than this are removed.
 KEEP_SECONDS = 6 * 3600
@@ -145,9 +142,24 @@ def shipped_models(kind: str) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (not name.startswith(defaults), name)))
 
 
+@cache
+def sharpens(model: str) -> bool:
+    """Whether a shipped denoiser was trained for blur, and not for noise."""
+    from zenith_ae.weights import load_weights
+
+    return load_weights(model).metadata.get("task") == "blur"
+
+
 def result_of(model: str) -> str:
     """What the result of a denoiser is called in file names."""
-    return "deblurred" if "deblur" in model else "denoised"
+    return "deblurred" if sharpens(model) else "denoised"
+
+
+def _given_to(model: str, kind: str) -> str:
+    """What the Compare tab gives to a model: the picture "clean", "noisy" or "soft"."""
+    if kind == "autoencoder":
+        return "clean"
+    return "soft" if sharpens(model) else "noisy"
 
 
 def safe_name(name: str) -> str:
@@ -375,7 +387,7 @@ class Workshop:
         """Every model on one picture.
 
         Autoencoders encode and decode it; denoisers get it with Gaussian noise of standard deviation
-        ``sigma`` added (25 if it is None; always the same noise), zenith-deblur blurred by a 3x3 box.
+        ``sigma`` added (25 if it is None; always the same noise), those that sharpen blurred by a 3x3 box.
         PSNR and SSIM are against the picture itself.
         """
         picture, name = self._read(file)
@@ -389,7 +401,7 @@ class Workshop:
         rgb = _middle(to_8_bits(to_rgb(picture.pixels[None], picture.layout)[0]))
         height, width = rgb.shape[:2]
         folder = self.new_folder()
-        task = {m: "clean" if kinds[m] == "autoencoder" else HARM.get(m, "noisy") for m in chosen}
+        task = {m: _given_to(m, kinds[m]) for m in chosen}
         given = {"clean": rgb}
         rng = np.random.default_rng(0)
         if "noisy" in task.values():

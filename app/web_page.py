@@ -27,7 +27,7 @@ from zenith_ae.latents import BITS, DTYPES
 from zenith_ae.pipelines import PASSES
 
 from .session import EQUAL
-from .web_jobs import BatchState, Result, Workshop, shipped_models, short
+from .web_jobs import BatchState, Result, Workshop, sharpens, shipped_models, short
 
 __all__ = ["CSS", "build", "theme"]
 
@@ -112,7 +112,7 @@ footer .divider { display: none !important; }
     .tab-container button { padding: 0 10px !important; font-size: .95rem; }
     .facts { grid-template-columns: repeat(2, 1fr); }
     .wait { padding: 28px 16px; }
-    table.models th, table.models td { padding: 6px 6px !important; font-size: .85rem; }
+    table.models th, table.models td { padding: 6px 4px !important; font-size: .8rem; }
     table.models:not(.speeds) :is(th, td):nth-child(2) { display: none; }
 }
 """
@@ -515,14 +515,17 @@ def _examples(workshop: Workshop, examples: Sequence[Path], target: gr.File, lab
     data.click(take, data, target, show_progress="hidden", **PRIVATE)
 
 
-#: What each model takes away, and what to call doing it.
+#: What each model takes away.
 WRONG = {
     "zenith-denoise": "Noise",
     "zenith-denoise-fast": "Noise, in less time",
     "zenith-denoise-large": "Noise, at best quality",
     "zenith-deblur": "Softness",
 }
-VERBS = {"zenith-deblur": "Sharpen"}
+
+
+def _verb(model: str) -> str:
+    return "Sharpen" if sharpens(model) else "Denoise"
 
 
 def _noise_controls() -> list[Any]:
@@ -584,7 +587,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     outputs = [wait, slider, facts, get, more, removed, removed_note]
     numbers = itertools.count()  # so that the page tells a result from one of the same words
     model, _, level, *_ = controls
-    model.change(lambda name: gr.Button(VERBS.get(name, "Denoise")), model, buttons.go,
+    model.change(lambda name: gr.Button(_verb(name)), model, buttons.go,
                  show_progress="hidden", **PRIVATE)  # fmt: skip
 
     def blank() -> Updates:
@@ -635,7 +638,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         found, files = result.facts, result.files
         cards = _facts(_what(found), _noise_fact(found), _time(found))
         adjustable = " adjustable" if found.get("adjustable") else ""
-        sharpened = VERBS.get(model) == "Sharpen"
+        sharpened = sharpens(model)
         note = f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
         note += (
             "Edges in it are what makes the picture sharp."
@@ -787,7 +790,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
             gallery = gr.Gallery(show_label=False, columns=4, visible=False,
                                  **GALLERY, elem_id="batch-gallery")  # fmt: skip
 
-    controls[0].change(lambda name: gr.Button(f"{VERBS.get(name, 'Denoise')} all"), controls[0], go,
+    controls[0].change(lambda name: gr.Button(f"{_verb(name)} all"), controls[0], go,
                        show_progress="hidden", **PRIVATE)  # fmt: skip
 
     def run(

@@ -36,6 +36,7 @@ from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.images import Picture, read_picture
 from zenith_ae.latents import LatentFile, encode_latents, read_latents, write_latents
 from zenith_ae.pipelines import Denoiser, load
+from zenith_ae.weights import load_weights, save_weights
 
 SCREENSHOTS = os.environ.get("ZENITH_SCREENSHOTS")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -321,16 +322,19 @@ def test_compare_measures_every_model_against_the_original(shop):
 
 
 def test_compare_gives_a_deblurring_model_a_soft_picture(shop, monkeypatch):
-    monkeypatch.setitem(web_jobs.HARM, "adds-sigma", "soft")
+    monkeypatch.setattr(web_jobs, "sharpens", lambda model: model == "adds-sigma")
     result = shop.compare(put(shop, "n.png", Image.fromarray(noise((30, 20)))), ["adds-sigma"], 25)
     assert set(result.files) == {"original", "soft", "adds-sigma"}
     assert result.facts["soft_psnr"] < 20  # of noise little is left
     assert "blur" in result.facts["rows"][0]["does"]
 
 
-def test_results_are_named_by_what_was_done():
-    assert web_jobs.result_of("zenith-deblur") == "deblurred"
-    assert web_jobs.result_of("zenith-denoise") == "denoised"
+@pytest.mark.parametrize(("task", "name"), [("blur", "deblurred"), ("noise", "denoised"), (None, "denoised")])
+def test_results_are_named_by_what_was_done(sigma_denoiser, tmp_path, task, name):
+    weights = load_weights(sigma_denoiser)
+    file = tmp_path / "weights.safetensors"
+    save_weights(file, weights.config, weights.tensors, {"task": task} if task else {})
+    assert web_jobs.result_of(str(file)) == name
 
 
 def test_compare_takes_the_middle_of_a_large_picture(shop, monkeypatch):
