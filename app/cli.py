@@ -41,7 +41,7 @@ from .session import (
     picture_suffix,
     picture_writer,
     read,
-    read_every,
+    read_frames,
     tagged,
     write_stdout,
     writing,
@@ -214,7 +214,7 @@ def denoising(session: Session) -> tuple[Read, Compute, Write]:
         done = {**facts(picture, model), "sigma": level, "pictures": count}
         return result, {"sentence": sentence, **done}
 
-    return read_every, compute, picture_writer(options)
+    return read_frames(options), compute, picture_writer(options)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Encode pictures to latents.")

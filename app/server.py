@@ -324,8 +324,10 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         """A picture in, a clean picture of the same size, mode and bit depth out, every frame or page."""
 
         def work(data: bytes, look: Callable[[float], None]) -> Response:
+            from zenith_ae.image_writing import holds_several
+
             denoiser: Denoiser = worker.model(model, "denoiser")
-            noisy = picture(data, every=True)
+            noisy = picture(data, every=format is None or holds_several(f".{format}"))
             pixels = noisy.counted_area
             settings = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain,
                         "passes": int(passes)}  # fmt: skip

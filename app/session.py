@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_PATH", "EQUAL", "Compute", "Made", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write",
     "chosen_tag", "common", "denoised", "encoding_notes", "facts", "output_name", "picture_kind",
-    "picture_suffix", "picture_writer", "read", "read_every", "tagged", "write_stdout", "writing",
+    "picture_suffix", "picture_writer", "read", "read_every", "read_frames", "tagged", "write_stdout",
+    "writing",
 ]  # fmt: skip
 
 #: What networks made of each frame of a picture: the mean noise level, and the changes.
@@ -254,6 +255,20 @@ def read(job: Job, every: bool = False) -> Picture:
 
 def read_every(job: Job) -> Picture:
     return read(job, every=True)
+
+
+def read_frames(options: dict[str, Any]) -> Callable[[Job], Picture]:
+    """Reads the frames or pages that the output can hold, so that no work is for nothing."""
+    from zenith_ae.image_writing import holds_several
+
+    asked = picture_suffix(options)
+
+    def read_those(job: Job) -> Picture:
+        named = "" if job.output == STDIO or is_device(job.output) else Path(job.output).suffix
+        suffix = asked or named
+        return read(job, every=not suffix or holds_several(suffix))
+
+    return read_those
 
 
 def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[str, ...]]:

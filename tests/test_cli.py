@@ -254,6 +254,14 @@ def test_denoise_does_every_frame(here, dn, capsys):
             image.seek(i)
             values.append(image.convert("RGB").getpixel((0, 0))[0])
     assert values == [20, 70, 210]
+    for arguments in (
+        ["-o", "one.jpg"],
+        ["--format", "bmp"],
+    ):  # of what these cannot hold nothing is computed
+        assert run(["denoise", "a.gif", *arguments, *dn]) == 0
+        out, err = capsys.readouterr()
+        assert out.endswith("(sigma 10)\n")
+        assert err == "zenith-ae: a.gif: only the first of several pictures in the file is used\n"
 
 
 def test_dry_run_writes_nothing_and_needs_no_model(here, capsys):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import os
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import compress
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image
@@ -33,19 +33,159 @@ __all__ = [
     "WRITABLE_SUFFIXES",
     "changes_colours",
     "encode_picture",
+    "holds_several",
     "suffix_for",
     "write_format",
     "write_picture",
 ]
 
 
+class _Page(NamedTuple):
+    """One picture of a file on its way there.
+
+    Attributes
+    ----------
+    picture : what it is.
+    image : it as Pillow writes it in a format; for `_stored_deep` it stands for the pixels.
+    options : how to save it.
+    """
+
+    picture: Picture
+    image: Image.Image
+    options: dict[str, Any]
+
+
+def _save(spec: _Format, file: BinaryIO, pages: Sequence[_Page]) -> None:
+    """Pillow's way, in which the options of the first page are told the others."""
+    first = pages[0]
+    first.image.save(file, spec.name, **first.options)
+
+
+def _save_from_memory(spec: _Format, file: BinaryIO, pages: Sequence[_Page]) -> None:
+    """For OpenJPEG, which goes on for ever where a file has no room."""
+    file.write(_saved(spec, pages[0]))
+
+
+def _save_png(spec: _Format, file: BinaryIO, pages: Sequence[_Page]) -> None:
+    picture, _, options = pages[0]
+    if _stored_deep(picture, spec):
+        write_png(file, picture.pixels, picture.layout, options)
+    else:
+        _save(spec, file, pages)
+
+
+def _save_netpbm(spec: _Format, file: BinaryIO, pages: Sequence[_Page]) -> None:
+    if _stored_deep(pages[0].picture, spec):
+        write_netpbm(file, pages[0].picture.pixels)
+    else:
+        _save(spec, file, pages)
+
+
+def _save_tiff(spec: _Format, file: BinaryIO, pages: Sequence[_Page]) -> None:
+    if len(pages) == 1 and not _stored_deep(pages[0].picture, spec):
+        _save(spec, file, pages)
+        return
+    tiffs = [bytearray(_saved(spec, page)) for page in pages]
+    for tiff, page in zip(tiffs, pages, strict=True):
+        if _stored_deep(page.picture, spec):
+            widen_tiff(tiff)
+    file.write(join_tiffs(tiffs))
+
+
+def _save_bmp(spec: _Format, file: BinaryIO, pages: Sequence[_Page]) -> None:
+    if pages[0].image.mode == "RGBA":
+        file.write(bmp_with_alpha(_saved(spec, pages[0])))
+    else:
+        _save(spec, file, pages)
+
+
+def _saved(spec: _Format, page: _Page) -> bytes:
+    buffer = io.BytesIO()
+    page.image.save(buffer, spec.name, **page.options)
+    return buffer.getvalue()
+
+
+# What Pillow's writers take in another way than as an option of its name: each of these changes the options,
+# and returns notes about what is lost.
+
+
+def _as_they_are(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
+    return ()
+
+
+def _jpeg_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
+    notes = []
+    for key in ("exif", "xmp", "iptc"):  # a segment holds 64 KiB; what other formats carried may be longer
+        if len(options.get(key, b"")) > 65000:
+            del options[key]
+            notes.append(f"{key.upper()} is too long for a JPEG")
+    if iptc := options.pop("iptc", b""):
+        options["extra"] = _photoshop(IPTC, iptc)
+    return tuple(notes)
+
+
+def _png_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
+    gamma = float(picture.metadata.get("gamma", 0))
+    if "xmp" in options or gamma:
+        from PIL.PngImagePlugin import PngInfo
+
+        chunks = PngInfo()
+        if gamma:
+            chunks.add(b"gAMA", struct.pack(">I", round(gamma * 100_000)))
+        if "xmp" in options:
+            chunks.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
+        options["pnginfo"] = chunks
+    return ()
+
+
+def _tiff_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
+    if not {"exif", "xmp"} & set(options):
+        return ()
+    notes: tuple[str, ...] = ()
+    tags: Any = {}
+    if "exif" in options:
+        options["compression"] = "raw"  # the compressing writer (libtiff) cannot take EXIF blocks
+        tags = Image.Exif()
+        try:
+            tags.load(options.pop("exif"))
+            for tag in _STRUCTURE & set(tags):  # how that file's pixels lay in it
+                del tags[tag]
+            if layout_of_pixels(tags.get(ExifTags.Base.ImageDescription)):
+                del tags[ExifTags.Base.ImageDescription]
+            for block in (tags, tags.get_ifd(EXIF_BLOCK), tags.get_ifd(GPS_BLOCK)):
+                keep_letters(block)
+            tags.get_ifd(EXIF_BLOCK).pop(INTEROPERABILITY, None)
+        except Exception:  # Pillow's reader of tags raises what it happens to meet
+            notes = ("the EXIF block is damaged and is dropped",)
+    if "xmp" in options:
+        tags[_TIFF_XMP] = options.pop("xmp")
+    options["tiffinfo"] = tags  # with these Pillow ignores an option exif
+    return notes
+
+
 @dataclass(frozen=True)
 class _Format:
+    """What a format can hold, and how it is written.
+
+    Attributes
+    ----------
+    modes : Pillow modes that it stores as they are, without surprises.
+    options : of Pillow's writer.
+    keeps : metadata that this takes.
+    deep : layouts that it stores with 16 bits a channel, beside I;16.
+    several : whether it holds several pictures.
+    adapt : what makes options of metadata.
+    save : what writes pages to a file.
+    """
+
     name: str
-    modes: tuple[str, ...]  # Pillow modes that it stores as they are, without surprises
+    modes: tuple[str, ...]
     options: dict[str, Any] = field(default_factory=dict)
-    keeps: tuple[str, ...] = ()  # metadata that Pillow's writer takes
-    deep: tuple[str, ...] = ()  # layouts that it stores with 16 bits a channel, beside I;16
+    keeps: tuple[str, ...] = ()
+    deep: tuple[str, ...] = ()
+    several: bool = False
+    adapt: Callable[[dict[str, Any], Picture], tuple[str, ...]] = _as_they_are
+    save: Callable[[_Format, BinaryIO, Sequence[_Page]], None] = _save
 
 
 _ALL = ("icc_profile", "exif", "xmp", "dpi")
@@ -54,21 +194,30 @@ _DEEP = ("L", "LA", "RGB", "RGBA", "I;16")
 _FORMATS = {
     suffix: spec
     for suffixes, spec in {
-        ".png": _Format("PNG", _DEEP, {"compress_level": 4}, _ALL, ("LA", "RGB", "RGBA")),
+        ".png": _Format(
+            "PNG", _DEEP, {"compress_level": 4}, _ALL, ("LA", "RGB", "RGBA"),
+            several=True, adapt=_png_options, save=_save_png,
+        ),
         ".jpg .jpeg .jpe .jfif": _Format(
-            "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": "4:4:4"}, (*_ALL, "iptc", "comment")
+            "JPEG", ("L", "RGB", "CMYK"), {"quality": 95, "subsampling": "4:4:4"},
+            (*_ALL, "iptc", "comment"), adapt=_jpeg_options,
         ),
-        ".webp": _Format("WEBP", ("RGB", "RGBA"), {"quality": 95, "exact": True}, _ALL[:3]),
+        ".webp": _Format(
+            "WEBP", ("RGB", "RGBA"), {"quality": 95, "exact": True}, _ALL[:3], several=True
+        ),
         ".tif .tiff": _Format(
-            "TIFF", (*_DEEP, "CMYK", "I", "F"), {"compression": "tiff_adobe_deflate"}, _ALL, ("RGB", "RGBA")
+            "TIFF", (*_DEEP, "CMYK", "I", "F"), {"compression": "tiff_adobe_deflate"}, _ALL, ("RGB", "RGBA"),
+            several=True, adapt=_tiff_options, save=_save_tiff,
         ),
-        ".bmp": _Format("BMP", ("L", "RGB", "RGBA"), {}, ("dpi",)),
-        ".ppm .pgm .pnm": _Format("PPM", ("L", "RGB", "I;16"), deep=("RGB",)),
-        ".jp2": _Format("JPEG2000", _DEEP),
-        ".avif": _Format("AVIF", ("RGB", "RGBA"), {"quality": 90, "subsampling": "4:4:4"}, _ALL[:3]),
+        ".bmp": _Format("BMP", ("L", "RGB", "RGBA"), {}, ("dpi",), save=_save_bmp),
+        ".ppm .pgm .pnm": _Format("PPM", ("L", "RGB", "I;16"), deep=("RGB",), save=_save_netpbm),
+        ".jp2": _Format("JPEG2000", _DEEP, save=_save_from_memory),
+        ".avif": _Format(
+            "AVIF", ("RGB", "RGBA"), {"quality": 90, "subsampling": "4:4:4"}, _ALL[:3], several=True
+        ),
     }.items()
     for suffix in suffixes.split()
-}
+}  # fmt: skip
 
 #: Suffixes that pictures can be written with.
 WRITABLE_SUFFIXES = frozenset(_FORMATS)
@@ -96,6 +245,12 @@ def write_format(suffix: str) -> str | None:
     """The format that a file suffix (".png", any case) is written in; None if it cannot be."""
     spec = _FORMATS.get(suffix.lower())
     return spec.name if spec else None
+
+
+def holds_several(suffix: str) -> bool:
+    """Whether the format of a file suffix holds several frames or pages."""
+    spec = _FORMATS.get(suffix.lower())
+    return spec is not None and spec.several
 
 
 def suffix_for(format: str | None) -> str:
@@ -151,56 +306,18 @@ def encode_picture(
         raise ValueError(f"quality must be a whole number from 1 to 100, got {quality!r:.60}")
     spec = _format(suffix, name)
     check_picture(picture)
-    if picture.more and picture.metadata.get("default_image") and spec.name in ("WEBP", "AVIF"):
-        # Of an animated PNG the picture for programs without animations is no frame.
-        first, *frames = picture.more
-        picture = replace(first, metadata=picture.metadata | first.metadata, more=tuple(frames))
     if spec.name == "JPEG" and max(picture.height, picture.width) > JPEG_SIDE:
         raise OutputError(f"{name}: a JPEG holds at most {JPEG_SIDE} pixels a side; choose .png or .tif")
-    if spec.name == "TIFF" and any("exif" in one.metadata for one in picture.frames):
-        # Pages with EXIF are not compressed, and programs take pages that differ for several documents.
-        picture = picture.map(lambda one: replace(one, metadata={"exif": _NO_TAGS} | one.metadata))
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
-    alone: tuple[str, ...] = ()
-    if picture.more and (why := _holds_one(picture, spec)):
-        alone = (f"{spec.name} holds {why}, so it is the first of {len(picture.frames)}",)
-        picture = replace(picture, more=())
-    elif picture.more and spec.name != "TIFF":  # an animation has one layout
-        first, *others = alike(picture.frames)
-        picture = replace(first, more=tuple(others))
-    if "RGBA" not in spec.modes and _has_idle_alpha(picture):
-        layout, opaque = picture.layout[:-1], np.ascontiguousarray(picture.pixels[..., :-1])
-        picture = replace(picture, pixels=opaque, layout=layout, mode=layout)
-        alone = (*alone, f"{spec.name} has no alpha channel; that of the picture hides nothing")
-    pages = [_prepare(one, spec, name, quality) for one in picture.frames]
-    image, options, _ = pages[0]
-    notes = (*dict.fromkeys(note for *_, of_page in pages for note in of_page), *alone)
+    picture, lost = _as_one_file(picture, spec)
+    prepared = [_prepare(one, spec, name, quality) for one in picture.frames]
+    pages = [page for page, _ in prepared]
+    notes = (*dict.fromkeys(note for _, of_page in prepared for note in of_page), *lost)
     if picture.more and spec.name != "TIFF":
-        rest = [page for page, *_ in pages[1:]]
-        options |= {"save_all": True, "append_images": rest} | _timing(picture, spec.name)
-        times = options.pop("loop") if spec.name == "AVIF" else 0
-        if picture.format == "TIFF":
-            notes = (*notes, f"the pages are frames of an animation in {spec.name}")
-        elif times:
-            notes = (*notes, f"AVIF plays the animation over and over, not {times} time{'s' * (times > 1)}")
-    wide = [_stored_deep(one, spec) for one in picture.frames]
+        notes = (*notes, *_animate(pages, picture, spec.name))
     try:
-        if spec.name == "PNG" and wide[0]:
-            write_png(file, picture.pixels, picture.layout, options)
-        elif spec.name == "PPM" and wide[0]:
-            write_netpbm(file, picture.pixels)
-        elif spec.name == "TIFF" and (len(pages) > 1 or wide[0]):
-            tiffs = [bytearray(_saved(page, spec, its_options)) for page, its_options, _ in pages]
-            for tiff in compress(tiffs, wide):
-                widen_tiff(tiff)
-            file.write(join_tiffs(tiffs))
-        elif spec.name == "BMP" and image.mode == "RGBA":
-            file.write(bmp_with_alpha(_saved(image, spec, options)))
-        elif spec.name == "JPEG2000":  # OpenJPEG goes on for ever where a file has no room
-            file.write(_saved(image, spec, options))
-        else:
-            image.save(file, spec.name, **options)
+        spec.save(spec, file, pages)
     except OSError as error:
         raise OutputError(f"{name}: cannot write: {reason(error)}; nothing was replaced") from None
     except (
@@ -213,21 +330,49 @@ def encode_picture(
     return notes
 
 
-def _saved(image: Image.Image, spec: _Format, options: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, spec.name, **options)
-    return buffer.getvalue()
+def _as_one_file(picture: Picture, spec: _Format) -> tuple[Picture, tuple[str, ...]]:
+    """The pictures that a file of a format can hold together, and notes about what is lost."""
+    notes: tuple[str, ...] = ()
+    if picture.more and picture.metadata.get("default_image") and spec.name in ("WEBP", "AVIF"):
+        # Of an animated PNG the picture for programs without animations is no frame.
+        first, *frames = picture.more
+        picture = replace(first, metadata=picture.metadata | first.metadata, more=tuple(frames))
+    if spec.name == "TIFF" and any("exif" in one.metadata for one in picture.frames):
+        # Pages with EXIF are not compressed, and programs take pages that differ for several documents.
+        picture = picture.map(lambda one: replace(one, metadata={"exif": _NO_TAGS} | one.metadata))
+    if picture.more and (why := _holds_one(picture, spec)):
+        notes = (f"{spec.name} holds {why}, so it is the first of {len(picture.frames)}",)
+        picture = replace(picture, more=())
+    elif picture.more and spec.name != "TIFF":  # an animation has one layout
+        first, *others = alike(picture.frames)
+        picture = replace(first, more=tuple(others))
+    if "RGBA" not in spec.modes and _has_idle_alpha(picture):
+        layout, opaque = picture.layout[:-1], np.ascontiguousarray(picture.pixels[..., :-1])
+        picture = replace(picture, pixels=opaque, layout=layout, mode=layout)
+        notes = (*notes, f"{spec.name} has no alpha channel; that of the picture hides nothing")
+    return picture, notes
+
+
+def _animate(pages: Sequence[_Page], picture: Picture, format: str) -> tuple[str, ...]:
+    """Tell the first page of the others, and how they follow; notes about what is lost."""
+    options = pages[0].options
+    options |= {"save_all": True, "append_images": [page.image for page in pages[1:]]}
+    options |= _timing(picture, format)
+    times = options.pop("loop") if format == "AVIF" else 0
+    if picture.format == "TIFF":
+        return (f"the pages are frames of an animation in {format}",)
+    if times:
+        return (f"AVIF plays the animation over and over, not {times} time{'s' * (times > 1)}",)
+    return ()
 
 
 def _prepare(
     picture: Picture, spec: _Format, name: str, quality: int | None
-) -> tuple[Image.Image, dict[str, Any], tuple[str, ...]]:
-    """One picture as a format can hold it, how to save it, and notes about what is lost."""
+) -> tuple[_Page, tuple[str, ...]]:
+    """One picture as a format can hold it, and notes about what is lost."""
     image, notes = _fit(picture, spec, name)
-    options = dict(spec.options)
-    for key in spec.keeps:
-        if key in picture.metadata:
-            options[key] = picture.metadata[key]
+    metadata, options = picture.metadata, dict(spec.options)
+    options |= {key: metadata[key] for key in spec.keeps if key in metadata}
     if not describes(options.get("icc_profile", b""), image.mode):
         del options["icc_profile"]
         notes = (*notes, "the ICC profile does not describe these colours and is dropped")
@@ -237,53 +382,18 @@ def _prepare(
         options["quality"] = quality
         if quality < 90 and "subsampling" in options:  # a small file has better uses for its bytes
             options["subsampling"] = "4:2:0"
-    elif spec.name == "WEBP" and (picture.metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
+    elif spec.name == "WEBP" and (metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):
         options["lossless"] = True
-    if "iptc" in picture.metadata and spec.name != "JPEG":
+    if "iptc" in metadata and "iptc" not in spec.keeps:
         notes = (*notes, f"IPTC captions are kept in a JPEG alone, not in {spec.name}")
-    if spec.name == "JPEG":
-        # A JPEG segment holds 64 KiB; what other formats carried may be longer.
-        for key in ("exif", "xmp", "iptc"):
-            if len(options.get(key, b"")) > 65000:
-                del options[key]
-                notes = (*notes, f"{key.upper()} is too long for a JPEG")
-        if iptc := options.pop("iptc", b""):
-            options["extra"] = _photoshop(IPTC, iptc)
-    gamma = float(picture.metadata.get("gamma", 0))
+    gamma = float(metadata.get("gamma", 0))
     if gamma and spec.name != "PNG":
         notes = (
             *notes,
             f"{spec.name} cannot hold the PNG's gamma of {gamma:g}, so it looks different",
         )
-    if spec.name == "PNG" and ("xmp" in options or gamma):
-        from PIL.PngImagePlugin import PngInfo
-
-        chunks = PngInfo()
-        if gamma:
-            chunks.add(b"gAMA", struct.pack(">I", round(gamma * 100_000)))
-        if "xmp" in options:
-            chunks.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
-        options["pnginfo"] = chunks
-    if spec.name == "TIFF" and ("exif" in options or "xmp" in options):
-        tags: Any = {}
-        if "exif" in options:
-            options["compression"] = "raw"  # the compressing writer (libtiff) cannot take EXIF blocks
-            tags = Image.Exif()
-            try:
-                tags.load(options.pop("exif"))
-                for tag in _STRUCTURE & set(tags):  # how that file's pixels lay in it
-                    del tags[tag]
-                if layout_of_pixels(tags.get(ExifTags.Base.ImageDescription)):
-                    del tags[ExifTags.Base.ImageDescription]
-                for block in (tags, tags.get_ifd(EXIF_BLOCK), tags.get_ifd(GPS_BLOCK)):
-                    keep_letters(block)
-                tags.get_ifd(EXIF_BLOCK).pop(INTEROPERABILITY, None)
-            except Exception:  # Pillow's reader of tags raises what it happens to meet
-                notes = (*notes, "the EXIF block is damaged and is dropped")
-        if "xmp" in options:
-            tags[_TIFF_XMP] = options.pop("xmp")
-        options["tiffinfo"] = tags  # with these Pillow ignores an option exif
-    return image, options, notes
+    notes = (*notes, *spec.adapt(options, picture))
+    return _Page(picture, image, options), notes
 
 
 def _photoshop(number: int, data: bytes) -> bytes:
@@ -323,7 +433,7 @@ def _holds_one(picture: Picture, spec: _Format) -> str:
     """Why a format cannot hold all pictures of a file; empty if it can."""
     if spec.name == "TIFF":
         return ""
-    if spec.name not in ("PNG", "WEBP", "AVIF"):
+    if not spec.several:
         return "one picture"
     pictures = picture.frames
     if len({(one.height, one.width) for one in pictures}) > 1:
@@ -334,8 +444,6 @@ def _holds_one(picture: Picture, spec: _Format) -> str:
 
 
 def _timing(picture: Picture, format: str) -> dict[str, Any]:
-    if format == "TIFF":
-        return {}
     frames = picture.frames
     poster = format == "PNG" and bool(picture.metadata.get("default_image"))  # no frame of the animation
     timing = {
