@@ -47,8 +47,10 @@ ISA_FLAGS["amx"] = [*ISA_FLAGS["avx512bf16"], "-mamx-tile", "-mamx-bf16"]
 
 # Contraction is off because a product and a sum must round the same way wherever they stand;
 # where a fused multiply-add is wanted, the vector layer says so.
-COMMON_FLAGS = ["-O3", "-std=c11", "-ffp-contract=off", "-g0"]
-CYTHON_FLAGS = ["-O1", "-g0"]  # thin code, where -O3 -g would be most of the build
+# Of what a build is to have of debug information, CFLAGS of distributions decide; else there is none.
+DEBUG_FLAGS = [] if "-g" in os.environ.get("CFLAGS", "").split() else ["-g0"]
+COMMON_FLAGS = ["-O3", "-std=c11", "-ffp-contract=off", *DEBUG_FLAGS]
+CYTHON_FLAGS = ["-O1", *DEBUG_FLAGS]  # thin code, where -O3 -g would be most of the build
 NEEDS = (
     "zenith-ae needs a C compiler, GCC or Clang: install one (Debian and Ubuntu: apt install gcc; Fedora: "
     "dnf install gcc; macOS: xcode-select --install; on Windows use WSL) and try again"

@@ -401,14 +401,17 @@ def run(arguments: list[str] | None = None) -> int:
         complain(" ".join(str(error).split()))
         return 1
     except BrokenPipeError:
-        # The reader has gone; keep the interpreter from complaining about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_stdout()  # the reader has gone
         return 1
     except MemoryError:
         complain("not enough memory")
         return 1
     except OSError as error:
         complain(f"{error.filename or 'standard output'}: {reason(error)}; is there room to write?")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _leave_stdout()
         return 1
     except Exception as error:
         if wants_traceback(error):
@@ -416,6 +419,11 @@ def run(arguments: list[str] | None = None) -> int:
         text = " ".join(str(error).split())
         complain(f"unexpected {type(error).__name__}: {text}; please report it (ZENITH_DEBUG=1 shows where)")
         return 1
+
+
+def _leave_stdout() -> None:
+    """Keep the interpreter from complaining at exit about what it could not write."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(text: str) -> None:

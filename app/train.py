@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -389,17 +390,6 @@ def graft(
     model: str,
     name: str | None,
     part: str,
-    imitation: float,
-    detail_weight: float,
-    perceptual_weight: float,
-    cycle_weight: float,
-    eye: str | None,
-    critic_weight: float,
-    critic_limit: float,
-    tone_weight: float,
-    taught: float,
-    all_layers: bool,
-    latent_weight: float,
     latents: Path | None,
     features: Path | None,
     **options: Any,
@@ -421,17 +411,15 @@ def graft(
                 raise click.UsageError(f"--{option} is for --part decoder")
     config = _config(8, options)
     from zenith_ae.models import zoo
-    from zenith_ae.training.graft import train_graft
+    from zenith_ae.training.graft import GraftOptions, train_graft
     from zenith_ae.weights import load_weights
 
     channels = _latent_channels(load_weights(teacher), teacher)
+    learned = GraftOptions(**{field.name: options[field.name] for field in fields(GraftOptions)})
     path = train_graft(
         zoo.build(model, channels, name), teacher, list(options["data"]), config, part,
-        init=options["init"], resume=not options["fresh"], imitation=imitation, detail_weight=detail_weight,
-        perceptual_weight=perceptual_weight, cycle_weight=cycle_weight, eye=eye,
-        critic_weight=critic_weight, critic_limit=critic_limit, tone_weight=tone_weight,
-        taught=taught, latents=latents, features=features, all_layers=all_layers,
-        latent_weight=latent_weight,
+        init=options["init"], resume=not options["fresh"], options=learned,
+        latents=latents, features=features,
     )  # fmt: skip
     _finish(path)
 

@@ -49,10 +49,11 @@ def test_isa_levels_start_with_generic():
     assert levels[0] == "generic"
 
 
-def test_the_package_runs_as_a_module():
+def test_the_package_runs_as_a_module(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "zenith_ae", "--version"], capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-m", "zenith_ae", "--version"],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+    )  # fmt: skip
     assert zenith_ae.__version__ in done.stdout
 
 

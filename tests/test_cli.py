@@ -545,6 +545,20 @@ def test_latents_go_through_pipes(here, ae, pipes):
     assert Image.open(io.BytesIO(out.getvalue())).size == (17, 5)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize("arguments", [["models"], ["--version"], ["info", "a.png"]])
+def test_a_full_standard_output_is_one_line_and_exit_code_1(here, arguments):
+    picture("a.png")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "zenith_ae", *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "standard output: No space left on device" in done.stderr
+
+
 def test_stdin_may_go_to_a_file_and_a_file_to_stdout(here, dn, pipes):
     out = pipes(Path(picture("a.png")).read_bytes())
     assert run(["denoise", "-", "-o", "b.png", *dn]) == 0

@@ -8,15 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from zenith_ae.batches import LUMA, orient
-from zenith_ae.models import zoo
-from zenith_ae.training import degradations, device_batches
-from zenith_ae.training.data import ImagePool
-from zenith_ae.training.degradations import MIXTURES, Mixture
-from zenith_ae.training.device_batches import DevicePool, WhiteNoise, white_noise
+torch = pytest.importorskip("torch")
+
+from zenith_ae.batches import LUMA, orient  # noqa: E402
+from zenith_ae.models import zoo  # noqa: E402
+from zenith_ae.training import degradations, device_batches  # noqa: E402
+from zenith_ae.training.data import ImagePool  # noqa: E402
+from zenith_ae.training.degradations import MIXTURES, Mixture  # noqa: E402
+from zenith_ae.training.device_batches import DevicePool, WhiteNoise, white_noise  # noqa: E402
 
 KINDS = dict.fromkeys(Mixture.KINDS, 0.0)
 NONE = Mixture(**(KINDS | {"gaussian": 1.0}), grey=0, varying=0, clipped=0)

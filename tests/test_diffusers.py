@@ -66,6 +66,28 @@ def test_it_computes_what_autoencoder_tiny_computes(tiny, folder) -> None:
     assert mine.device == torch.device("cpu")
 
 
+def test_loading_leaves_the_random_numbers_of_a_seed(nano, folder, tmp_path) -> None:
+    AutoencoderZenith.load(nano).save_pretrained(tmp_path)
+    for load in (
+        lambda: AutoencoderZenith.load(nano),
+        lambda: AutoencoderZenith.from_pretrained(folder),
+        lambda: AutoencoderZenith.from_pretrained(tmp_path),
+    ):
+        torch.manual_seed(7)
+        expected = torch.rand(4)
+        torch.manual_seed(7)
+        load()
+        assert torch.equal(torch.rand(4), expected)
+
+
+def test_parameters_that_are_not_finite_are_seen_in_the_result(folder) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        mine = AutoencoderZenith.load(folder, dtype=dtype)
+        assert mine.dtype == dtype
+        mine.decoder[1].weight[0, 0] = float("nan")
+        assert mine.decode(torch.zeros(1, 4, 2, 2, dtype=dtype)).sample.isnan().any()
+
+
 def test_it_takes_the_state_dict_of_an_autoencoder_tiny(tiny, folder) -> None:
     torch.manual_seed(5)
     other = diffusers.AutoencoderTiny().eval()
@@ -240,6 +262,18 @@ def test_what_it_cannot_load_is_refused(nano, tmp_path) -> None:
         AutoencoderZenith.load("zenith-denoise")
     with pytest.raises(ZenithError, match="no such file"):
         AutoencoderZenith.load(tmp_path / "absent.safetensors")
+    (tmp_path / "kl").mkdir()
+    (tmp_path / "kl" / "config.json").write_text('{"_class_name": "AutoencoderKL"}')
+    (tmp_path / "kl" / "diffusion_pytorch_model.safetensors").touch()
+    for load in (AutoencoderZenith.load, AutoencoderZenith.from_pretrained):
+        with pytest.raises(ZenithError, match=r"AutoencoderKL.*AutoencoderTiny"):
+            load(tmp_path / "kl")
+    for wrong in ("bfloat16", torch.int8):
+        with pytest.raises(ConfigError, match="torch_dtype is to be a type of floats"):
+            AutoencoderZenith.load(nano, wrong)
+    for call in (AutoencoderZenith.load(nano).encode, AutoencoderZenith.load(nano).decode):
+        with pytest.raises(ValueError, match=r"takes a torch tensor .*, not ndarray"):
+            call(np.zeros((1, 3, 8, 8), np.float32))
     config = zoo.build("zenith-taesd-nano", 32)
     config = type(config)("half", "autoencoder", {"decoder": config.parts["decoder"]}, 32)
     tensors = {name: value for name, value in nano.tensors.items() if name.startswith("decoder.")}

@@ -911,6 +911,12 @@ def test_crops_in_corners_come_as_often_as_asked() -> None:
     assert seen == {(0, 0), (0, 52), (32, 0), (32, 52)}
 
 
+def train_graft(*arguments, init=None, features=None, **options) -> Path:
+    """`graft.train_graft` with these of its options."""
+    learned = graft.GraftOptions(**options)
+    return graft.train_graft(*arguments, init=init, options=learned, features=features)
+
+
 def test_pictures_that_are_whole_crops_come_more_often(photos, tmp_path) -> None:
     sizes = [(12, 12), (24, 24), (12, 48)]
     recipe = graft.GraftRecipe(
@@ -1212,7 +1218,7 @@ def test_features_that_a_disk_does_not_take_are_told(tmp_path) -> None:
 def test_new_layers_of_a_hybrid_learn_beside_their_teachers(
     photos, grown_teacher, hybrid, fresh, part, tmp_path
 ) -> None:
-    path = graft.train_graft(
+    path = train_graft(
         hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / "out", 150, lr=5e-3, crop=48), part,
         init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=0, tone_weight=0,
     )  # fmt: skip
@@ -1236,7 +1242,7 @@ def test_all_layers_of_a_hybrids_decoder_can_learn_on_whole_pictures(
     photos, grown_teacher, hybrid, fresh, tmp_path, monkeypatch
 ) -> None:
     def run(name: str, length: int, init: Path, part: str = "decoder", all_layers: bool = True) -> Path:
-        return graft.train_graft(
+        return train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / name, length, crop=48), part,
             init=str(init), all_layers=all_layers,
         )  # fmt: skip
@@ -1272,7 +1278,7 @@ def test_an_encoder_can_learn_beside_its_decoder_in_all_layers(
     photos, grown_teacher, hybrid, fresh, tmp_path, monkeypatch
 ) -> None:
     def run(name: str, length: int, init: Path, part: str = "decoder", **options: object) -> Path:
-        return graft.train_graft(
+        return train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / name, length, crop=48, lr=1e-2), part,
             init=str(init), **options,
         )  # fmt: skip
@@ -1360,7 +1366,7 @@ def test_a_decoder_learns_what_the_encoder_sees(kind, photos, grown_teacher, hyb
     for weight in (1e-9, 1.0):
         out = tmp_path / f"out{weight}"
         weights = {"perceptual_weight": 0.0, "cycle_weight": 0.0, f"{kind}_weight": weight}
-        graft.train_graft(
+        train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(out, 150, lr=5e-3, crop=48), "decoder",
             init=str(fresh), imitation=1.0, detail_weight=0, tone_weight=0, **weights,
         )  # fmt: skip
@@ -1374,7 +1380,7 @@ def test_another_hybrids_encoder_looks(photos, grown_teacher, hybrid, fresh, tmp
     restore.save_model(eye, hybrid, restore.build_modules(hybrid).state_dict(), {})
 
     def first(name: str, **chosen: str) -> float:
-        graft.train_graft(
+        train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / name, 1, crop=48), "decoder",
             cycle_weight=1.0, **chosen,
         )  # fmt: skip
@@ -1541,7 +1547,7 @@ def test_a_critic_takes_part_in_a_decoders_training_and_in_its_checkpoints(
     photos, grown_teacher, hybrid, fresh, tmp_path, monkeypatch
 ) -> None:
     def train(out: str, weight: float = 0.1, limit: float = LIMIT, **options: object) -> Path:
-        return graft.train_graft(
+        return train_graft(
             hybrid, str(grown_teacher), [str(photos)],
             steps(tmp_path / out, 12, crop=48, lr=1e-2, **options), "decoder", init=str(fresh),
             detail_weight=0, perceptual_weight=0, critic_weight=weight, critic_limit=limit,
@@ -1601,7 +1607,7 @@ def test_a_decoder_minds_the_colour_of_surfaces(photos, grown_teacher, hybrid, f
     ends = []
     for weight in (0.0, 3.0):
         out = tmp_path / f"out{weight}"
-        graft.train_graft(
+        train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(out, 150, lr=5e-3, crop=48), "decoder",
             init=str(fresh), imitation=1.0, detail_weight=0, perceptual_weight=0, tone_weight=weight,
         )  # fmt: skip
@@ -1645,7 +1651,7 @@ def test_lessons_depend_on_the_encoder_and_not_on_the_decoder(
     """A further phase of a decoder's training finds the features of the one before."""
 
     def features_after(init: Path, out: str) -> int:
-        graft.train_graft(
+        train_graft(
             hybrid, str(grown_teacher), [str(photos)], steps(tmp_path / out, 1, crop=48), "decoder",
             init=str(init), perceptual_weight=0, taught=0.5, features=tmp_path / "features",
         )  # fmt: skip
@@ -1674,40 +1680,34 @@ def test_what_cannot_be_grafted_is_refused(
 ) -> None:
     data, config = [str(photos)], steps(tmp_path / "out", 1, crop=48)
     with pytest.raises(ConfigError, match="after its encoder"):
-        graft.train_graft(hybrid, str(grown_teacher), data, config, "decoder")
+        train_graft(hybrid, str(grown_teacher), data, config, "decoder")
     for name, value in (("critic_weight", 0.001), ("cycle_weight", 0.1), ("eye", str(fresh))):
         with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} .*for --part decoder"):
-            graft.train_graft(hybrid, str(grown_teacher), data, config, "encoder", **{name: value})
+            train_graft(hybrid, str(grown_teacher), data, config, "encoder", **{name: value})
     with pytest.raises(ConfigError, match="--eye has nothing to judge"):
-        graft.train_graft(
+        train_graft(
             hybrid, str(grown_teacher), data, config, "decoder", init=str(fresh), eye=str(fresh),
             perceptual_weight=0.0,
         )  # fmt: skip
     with pytest.raises(ConfigError, match="crops of 40 pixels"):
-        graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1), "encoder")
+        train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1), "encoder")
     for more in ({}, {"eye": str(fresh)}, {"perceptual_weight": 0.0, "taught": 0.5}):
         with pytest.raises(ConfigError, match=r"has no encoder of a .*after which its decoder is trained"):
-            graft.train_graft(
-                hybrid, str(grown_teacher), data, config, "decoder", init=str(grown_teacher), **more
-            )
+            train_graft(hybrid, str(grown_teacher), data, config, "decoder", init=str(grown_teacher), **more)
     for eye in (seeing_teacher, save_decoder(fresh, tmp_path)):
         with pytest.raises(ConfigError, match=r"has no encoder of a hybrid of grown.*--eye"):
-            graft.train_graft(
-                hybrid, str(grown_teacher), data, config, "decoder", init=str(fresh), eye=str(eye)
-            )
+            train_graft(hybrid, str(grown_teacher), data, config, "decoder", init=str(fresh), eye=str(eye))
     with pytest.raises(ImageError, match="as large as a crop"):
-        graft.train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1, crop=88), "encoder")
+        train_graft(hybrid, str(grown_teacher), data, steps(tmp_path / "out", 1, crop=88), "encoder")
     with pytest.raises(ImageError, match="as large as a crop"):
         large = steps(tmp_path / "out", 1, crop=88)
-        graft.train_graft(hybrid, str(grown_teacher), data, large, "decoder", init=str(fresh))
+        train_graft(hybrid, str(grown_teacher), data, large, "decoder", init=str(fresh))
     half = load_weights(grown_teacher)
     only = ModelConfig("half", "autoencoder", {"encoder": half.config.parts["encoder"]}, 4)
     tensors = {name: t for name, t in half.tensors.items() if name.startswith("encoder")}
     save_weights(tmp_path / "half.safetensors", only, tensors, {})
     with pytest.raises(WeightsError, match="no decoder"):
-        graft.train_graft(
-            hybrid, str(tmp_path / "half.safetensors"), data, config, "decoder", init=str(fresh)
-        )
+        train_graft(hybrid, str(tmp_path / "half.safetensors"), data, config, "decoder", init=str(fresh))
     for student, teacher, part in (
         ("zenith-taesd", hybrid, "encoder"),
         ("zenith-taef2", zoo.build("taesd"), "encoder"),

@@ -20,6 +20,7 @@ from zenith_ae.images import from_pil
 from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models import zoo
 from zenith_ae.models.spec import ModelConfig
+from zenith_ae.selftest import random_weights
 from zenith_ae.weights import Weights, load_weights, save_diffusers, save_taesd, save_weights
 
 SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[1] / ".." / "shared"))
@@ -361,6 +362,29 @@ def test_a_latent_space_does_not_depend_on_what_files_are_called(tmp_path: Path)
     assert load_weights(tmp_path / "own.safetensors").space == named[0].space
     other, _ = vanilla(tmp_path, "pair", 16)
     assert load_weights(other).space != named[0].space
+
+
+def test_comfyuis_names_of_a_taesd_are_known(tmp_path: Path) -> None:
+    weights = random_weights(zoo.build("taesd", 16), 3)
+    tensors = {f"taesd_{name}": t for name, t in weights.tensors.items()}
+    numbers = {"vae_scale": np.ones((), np.float32), "vae_shift": np.zeros((), np.float32)}
+    save_file(
+        {name: np.ascontiguousarray(t) for name, t in (tensors | numbers).items()}, tmp_path / "x.safetensors"
+    )
+    found = load_weights(tmp_path / "x.safetensors")
+    assert found.config.parts == weights.config.parts
+    assert all(np.array_equal(found.tensors[name], t) for name, t in weights.tensors.items())
+
+
+def test_halves_in_files_of_two_kinds_are_a_pair(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    weights = random_weights(zoo.build("taesd"), 3)
+    save_taesd(tmp_path / "some_encoder.safetensors", weights)
+    decoder = {name: torch.from_numpy(t.copy()) for name, t in weights.part("decoder").items()}
+    torch.save(decoder, tmp_path / "some_decoder.pth")
+    (tmp_path / "some_decoder.safetensors").unlink()
+    for path in ("some_encoder.safetensors", "some_decoder.pth", ""):
+        assert set(load_weights(tmp_path / path).config.parts) == {"encoder", "decoder"}
 
 
 def test_pair_of_different_models_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
@@ -270,19 +270,19 @@ class Autoencoder(_Pipeline):
 
     @overload
     def decode(
-        self, latents: torch.Tensor, output: Output = "uint8", size: tuple[int, int] | None = None,
+        self, latents: torch.Tensor, output: Output = "uint8", size: Sequence[int] | None = None,
         tile: Tile = "auto", *, progress: Progress | None = None,
     ) -> torch.Tensor: ...  # fmt: skip
     @overload
     def decode(
-        self, latents: ArrayLike | LatentFile, output: Output = "uint8", size: tuple[int, int] | None = None,
+        self, latents: ArrayLike | LatentFile, output: Output = "uint8", size: Sequence[int] | None = None,
         tile: Tile = "auto", *, progress: Progress | None = None,
     ) -> NDArray[Any]: ...  # fmt: skip
     def decode(
         self,
         latents: Any,
         output: Output = "uint8",
-        size: tuple[int, int] | None = None,
+        size: Sequence[int] | None = None,
         tile: Tile = "auto",
         *,
         progress: Progress | None = None,

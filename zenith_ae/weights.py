@@ -62,6 +62,9 @@ SUFFIXES = (".safetensors", *_PICKLES)
 # What an `AutoencoderTiny` may have otherwise, and its tensors do not tell.
 _ONLY = {"act_fn": "relu", "upsample_fn": "nearest", "upsampling_scaling_factor": 2}
 
+_CLASSES = ("AutoencoderTiny", "AutoencoderZenith")  # of a config.json
+_OF_COMFYUI = ("vae_scale", "vae_shift")  # numbers in its files, from Stable Diffusion's latents to a TAESD's
+
 Tensors = dict[str, NDArray[Any]]
 
 
@@ -233,6 +236,10 @@ def _load_folder(folder: Path) -> Weights:
     with contextlib.suppress(FileNotFoundError):
         try:
             config = json.loads((folder / "config.json").read_text("utf-8"))
+            if (kind := config.get("_class_name", _CLASSES[0])) not in _CLASSES:
+                raise WeightsError(
+                    f"config.json is of an {kind!r:.60}; only {' and '.join(_CLASSES)} are known"
+                )
             for option, known in _ONLY.items():
                 if (found := config.get(option, known)) != known:
                     raise WeightsError(f"config.json says {option} {found!r}; only {known!r} is known")
@@ -259,8 +266,8 @@ def _load_file(path: Path, name: str | None = None) -> Weights:
     if part and _is_single(tensors):
         base = path.stem.removesuffix(f"_{part}")
         other = next(p for p in _PARTS if p != part)
-        sibling = path.with_name(f"{base}_{other}{path.suffix}")
-        if sibling.exists():
+        names = (f"{base}_{other}{suffix}" for suffix in (path.suffix, ".safetensors", *_PICKLES))
+        if sibling := next(filter(Path.exists, map(path.with_name, names)), None):
             more, _ = _read(sibling)
             if not _is_single(more):
                 raise WeightsError(f"{sibling.name} beside it is no {other} of the TAESD family")
@@ -347,7 +354,7 @@ def _is_numbered(key: str) -> bool:
 
 def _is_of_family(key: str) -> bool:
     """Whether a TAESD, or what diffusers makes of a model, may have a tensor of this name."""
-    return _is_numbered(key) or place_of(key) is not None
+    return _is_numbered(key) or key in _OF_COMFYUI or place_of(key) is not None
 
 
 def _unknown(key: str) -> NoReturn:
@@ -355,8 +362,8 @@ def _unknown(key: str) -> NoReturn:
 
 
 def place_of(key: str) -> tuple[str, str] | None:
-    """Part, and name there, of a tensor of a TAESD or of diffusers' ``AutoencoderTiny``; None for others."""
-    match = re.fullmatch(r"(encoder|decoder)\.(layers\.)?(\d{1,4})(\..+)", key)
+    """Part, and name there, of a tensor of a TAESD, as it is, in diffusers or in ComfyUI; None for others."""
+    match = re.fullmatch(r"(?:taesd_)?(encoder|decoder)\.(layers\.)?(\d{1,4})(\..+)", key)
     if match is None:
         return None
     part, diffusers, index, rest = match.groups()
@@ -367,6 +374,7 @@ def place_of(key: str) -> tuple[str, str] | None:
 def _taesd(name: str, tensors: Tensors, metadata: dict[str, str]) -> Weights:
     """Recognise a model of the TAESD family by its keys and shapes."""
     parts: dict[str, Tensors] = {}
+    tensors = {key: tensor for key, tensor in tensors.items() if key not in _OF_COMFYUI}
     for key in tensors:
         if not _is_of_family(key):
             _unknown(key)

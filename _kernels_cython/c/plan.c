@@ -345,6 +345,52 @@ static void compress(const work *w, const zn_step *s, int from, int to, char *u,
     }
 }
 
+/* The place of hidden row y in each plane of `u`, of a band that begins at y0. */
+static int slot_of(const zn_mix *m, int y, int y0)
+{
+    const int halo = m->eyes ? 1 : 0;
+    return m->tile ? y - y0 + halo : y % (m->band + 2 * halo);
+}
+
+/* What plane g of the hidden rows [y0, y1) becomes, from `u` to `e`: spectral mixing, then a depthwise
+ * convolution of the rows around, each where the block has it. */
+static void mix_plane(const work *w, const zn_step *s, int g, int y0, int y1, const char *u, char *e)
+{
+    const zn_mix *m = s->mix;
+    const zn_kernels *k = w->k;
+    const int width = s->width, lane = m->lane, T = m->tile, spectral = T && m->spectral[g];
+    const ptrdiff_t line = (ptrdiff_t)width * lane, line_bytes = bytes(w, line);
+
+    if (spectral) {
+        const int gates = (m->separable ? T : T * T) * lane * g;
+        for (int y = y0; y < y1; y += T) {
+            const char *from = u + slot_of(m, y, y0) * line_bytes;
+            char *to = e + (y - y0) * line_bytes;
+            const int rows = min_int(T, s->rows - y);
+            if (m->separable)
+                k->wht_tiles_separable(from, line, to, line, rows, width, lane, T,
+                                       m->gate[0] + gates, m->threshold[0] + gates,
+                                       m->gate[1] + gates, m->threshold[1] + gates);
+            else
+                k->wht_tiles(from, line, to, line, rows, width, lane, T,
+                             m->gate[0] + gates, m->threshold[0] + gates);
+        }
+    }
+    if (m->eyes)
+        for (int y = y0; y < y1; y++) {
+            char *to = e + (y - y0) * line_bytes;
+            k->depthwise(y > 0 ? u + slot_of(m, y - 1, y0) * line_bytes : NULL,
+                         u + slot_of(m, y, y0) * line_bytes,
+                         y + 1 < s->rows ? u + slot_of(m, y + 1, y0) * line_bytes : NULL,
+                         m->eyes_weight + g * 9 * lane, m->eyes_bias + g * lane,
+                         spectral ? to : NULL, to, width, lane, 1);
+        }
+    else if (spectral)
+        k->relu(e, e, (y1 - y0) * line);
+    else
+        memset(e, 0, (size_t)((y1 - y0) * line_bytes));
+}
+
 /* One Zenith block over the rows [begin, end). Hidden rows live in planes of `lane` channels: `u` holds rows
  * y0 - 1 .. y0 + band of each, `e` rows y0 .. y0 + band - 1. The last two rows of a band are the first two of
  * the next, so that within a thread none is computed twice: rows take turns in their places, but where tiles,
@@ -355,22 +401,20 @@ static void compress(const work *w, const zn_step *s, int from, int to, char *u,
 static void step_mix(const work *w, const zn_step *s)
 {
     const zn_mix *m = s->mix;
-    const zn_kernels *k = w->k;
     const int width = s->width, lane = m->lane, halo = m->eyes ? 1 : 0, T = m->tile, slots = m->band + 2 * halo;
-    const ptrdiff_t line = (ptrdiff_t)width * lane, line_bytes = bytes(w, line);
+    const ptrdiff_t line_bytes = bytes(w, (ptrdiff_t)width * lane);
     const ptrdiff_t u_plane = (slots + halo) * line_bytes, e_plane = m->band * line_bytes;
     char *const u = w->scratch, *const e = u + m->planes * u_plane;
     char *const waiting = u + slots * line_bytes;
     const int out_joined = joined(&s->out, width) && joined(&s->residual, width);
     int begin, end, known;
-#define SLOT(y, y0) (T ? (y) - (y0) + halo : (y) % slots)
 
     share_rows(w, s, T ? T : 1, &begin, &end);
     known = max_int(begin - halo, 0); /* hidden rows before this one are there */
     const int in_place = halo && s->in.at == s->out.at && w->threads > 1;
     if (in_place) {
         if (begin < end) {
-            compress(w, s, known, begin, u, SLOT(known, begin), slots);
+            compress(w, s, known, begin, u, slot_of(m, known, begin), slots);
             known = begin;
             if (end < s->rows)
                 compress(w, s, end, end + 1, waiting, 0, 1);
@@ -385,45 +429,14 @@ static void step_mix(const work *w, const zn_step *s)
         if (T && y0 > begin && halo)
             for (int g = 0; g < m->planes; g++)
                 memmove(u + g * u_plane, u + g * u_plane + m->band * line_bytes, (size_t)(2 * line_bytes));
-        compress(w, s, known, wanted, u, SLOT(known, y0), slots);
+        compress(w, s, known, wanted, u, slot_of(m, known, y0), slots);
         known = wanted;
         if (wanted < need)
             for (int g = 0; g < m->planes; g++)
-                memcpy(u + g * u_plane + SLOT(end, y0) * line_bytes, waiting + g * u_plane, (size_t)line_bytes);
-        for (int g = 0; g < m->planes; g++) {
-            const char *u_g = u + g * u_plane;
-            char *e_g = e + g * e_plane;
-            const int spectral = T && m->spectral[g];
-            if (spectral) {
-                const int gates = (m->separable ? T : T * T) * lane * g;
-                for (int y = y0; y < y1; y += T) {
-                    const char *from = u_g + SLOT(y, y0) * line_bytes;
-                    char *to = e_g + (y - y0) * line_bytes;
-                    const int rows = min_int(T, s->rows - y);
-                    if (m->separable)
-                        k->wht_tiles_separable(from, line, to, line, rows, width, lane, T,
-                                               m->gate[0] + gates, m->threshold[0] + gates,
-                                               m->gate[1] + gates, m->threshold[1] + gates);
-                    else
-                        k->wht_tiles(from, line, to, line, rows, width, lane, T,
-                                     m->gate[0] + gates, m->threshold[0] + gates);
-                }
-            }
-            if (m->eyes)
-                for (int y = y0; y < y1; y++) {
-                    char *to = e_g + (y - y0) * line_bytes;
-                    k->depthwise(y > 0 ? u_g + SLOT(y - 1, y0) * line_bytes : NULL,
-                                 u_g + SLOT(y, y0) * line_bytes,
-                                 y + 1 < s->rows ? u_g + SLOT(y + 1, y0) * line_bytes : NULL,
-                                 m->eyes_weight + g * 9 * lane, m->eyes_bias + g * lane,
-                                 spectral ? to : NULL, to, width, lane, 1);
-                }
-            else if (spectral)
-                k->relu(e_g, e_g, (y1 - y0) * line);
-            else
-                memset(e_g, 0, (size_t)((y1 - y0) * line_bytes));
-        }
-#undef SLOT
+                memcpy(u + g * u_plane + slot_of(m, end, y0) * line_bytes, waiting + g * u_plane,
+                       (size_t)line_bytes);
+        for (int g = 0; g < m->planes; g++)
+            mix_plane(w, s, g, y0, y1, u + g * u_plane, e + g * e_plane);
         for (int y = y0; y < y1;) {
             const int rows = out_joined ? y1 - y : 1;
             multiply(w, s->expand, s->expand_count, e + (y - y0) * line_bytes, lane,

@@ -138,7 +138,7 @@ class Engine(abc.ABC):
         if out not in _FORMATS:
             raise ConfigError(f"out must be one of {', '.join(_FORMATS)}, got {out!r}")
         if tile != "auto" and (isinstance(tile, bool) or not isinstance(tile, int | np.integer) or tile < 0):
-            raise ConfigError(f"tile must be 'auto' or a number >= 0, got {tile!r}")
+            raise ConfigError(f"tile must be 'auto' or a whole number >= 0, got {tile!r}")
         x, plane = self._checked(part, x, plane)
         whole = self._whole[part]
         height, width = x.shape[1:3]

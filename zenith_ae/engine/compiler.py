@@ -8,6 +8,8 @@ epilogue. The first product reads the picture itself and the last one writes it,
 
 from __future__ import annotations
 
+from typing import NamedTuple, TypeAlias
+
 from .._kernels._plan import BLOCK, LINE, MAX_SEGMENTS, PICTURE_VALUES, POOL_ROWS, WINOGRAD_UNIT
 from ..errors import ConfigError
 from ..models import spec
@@ -42,6 +44,25 @@ def compile_layers(
     first : index of ``layers[0]`` in the network, for the names of tensors.
     """
     return _Lowering(layers, in_channels, height, width, packer, first).program()
+
+
+Mixing: TypeAlias = spec.Linear | spec.Conv | spec.SpectralLinear
+
+
+class _Epilogue(NamedTuple):
+    """What follows a layer and can be done with it.
+
+    Attributes
+    ----------
+    next : the first layer after all of these.
+    relu, shuffle : whether there is a ReLU, and by how much pixels are shuffled.
+    skip : the name of the activation to add.
+    """
+
+    next: int
+    relu: bool = False
+    shuffle: int = 1
+    skip: str | None = None
 
 
 class _Lowering:
@@ -198,8 +219,7 @@ class _Lowering:
         )  # fmt: skip
         self.x = out
 
-    def epilogue(self, i: int) -> tuple[int, bool, int, str | None]:
-        """What follows layer i and can be done with it: (next layer, relu, shuffle, skip to add)."""
+    def epilogue(self, i: int) -> _Epilogue:
         relu, shuffle, skip = False, 1, None
         i += 1
         while i < len(self.layers):
@@ -213,18 +233,55 @@ class _Lowering:
             else:
                 break
             i += 1
-        return i, relu, shuffle, skip
+        return _Epilogue(i, relu, shuffle, skip)
 
-    def matrix(
-        self,
-        i: int,
-        layer: spec.Linear | spec.Conv | spec.SpectralLinear,
-        identity: bool = False,
-        epilogue: bool = True,
-    ) -> int:
+    def matrix(self, i: int, layer: Mixing, identity: bool = False, epilogue: bool = True) -> int:
         """A layer that mixes channels, with all its fused neighbours."""
-        conv = isinstance(layer, spec.Conv)
+        self.move_before(i, layer, identity)
+        after = self.epilogue(i) if epilogue else _Epilogue(i + 1)
+        if layer.cout % after.shuffle**2:
+            raise ConfigError(
+                f"layer {self.first + i}: {layer.cout} channels cannot be shuffled by {after.shuffle}"
+            )
+        # A skip after a ReLU or a shuffle is added by the steps of a direct product only.
+        plain = after.shuffle == 1 and not (after.relu and after.skip)
+        winograd = self.winograd(layer) and not self.upsample and plain
+        by_pixel = 1
+        if isinstance(layer, spec.Conv) and self.x is None:
+            by_pixel = self.unshuffle
+            self.load(i, dense=not winograd)
+        stride = layer.stride if isinstance(layer, spec.Conv) else self.unshuffle
         spectral = isinstance(layer, spec.SpectralLinear)
+        name = "identity" if identity else type(layer).__name__
+        step = Step(
+            "spectral" if spectral else "gemm", self.label(i, name), self.height // stride,
+            self.width // stride, into=self.x, relu=after.relu, into_stride=stride,
+        )  # fmt: skip
+        larger = after.shuffle * (2 if self.upsample else 1)
+        cout = layer.cout // after.shuffle**2
+        ends = after.next >= len(self.layers) and after.skip is None and not winograd
+        self.read_by(step, i, layer)
+        self.write_by(step, i, cout, larger, after.skip, ends)
+        # Whether a stage ends here, also where the network is compiled as a whole: sums are to be the same.
+        at_end = ends or (after.next < len(self.layers) and spec.is_global(self.layers[after.next]))
+        if identity:
+            self.multiply_nothing(step, after.shuffle)
+        else:
+            self.multiply_by(step, i, layer, by_pixel, after.shuffle, at_end)
+        if step.add is not None and plain and not (after.relu or spectral or self.upsample):
+            # The product itself adds the skip connection, before nothing else.
+            step.add, step.residual = None, step.add
+        if winograd:
+            self.to_winograd(step)
+        self.steps.append(step)
+        self.x, self.stored = step.out, ends
+        self.height, self.width, self.channels = step.rows * larger, step.width * larger, cout
+        self.unshuffle, self.upsample, self.clamp = 1, False, 0.0
+        return after.next
+
+    def move_before(self, i: int, layer: Mixing, identity: bool) -> None:
+        """Do what is remembered where layer i cannot read its input so."""
+        conv = isinstance(layer, spec.Conv)
         # The picture itself can be read as a convolution wants it. What a stage before has made cannot: the
         # sums of its channels would be in another order than without the cut.
         moved = conv and (self.x is not None or self.first > 0)
@@ -234,76 +291,58 @@ class _Lowering:
             self.identity(i)
         if self.upsample and not identity and not (isinstance(layer, spec.Conv) and layer.stride == 1):
             self.identity(i)  # the four phases of an enlarged input are those of stride 1
-        next_layer, relu, shuffle, skip = self.epilogue(i) if epilogue else (i + 1, False, 1, None)
-        # A skip after a ReLU or a shuffle is added by the steps of a direct product only.
-        winograd = self.winograd(layer) and not self.upsample and shuffle == 1 and not (relu and skip)
-        by_pixel = 1
-        if conv and self.x is None:
-            by_pixel = self.unshuffle
-            self.load(i, dense=not winograd)
-        upsample, r = self.upsample, self.unshuffle
-        stride = layer.stride if isinstance(layer, spec.Conv) else r
-        rows, width = self.height // stride, self.width // stride
-        up = 2 if upsample else 1
-        ends = next_layer >= len(self.layers) and skip is None and not winograd
-        cout = layer.cout // shuffle**2
-        if layer.cout % shuffle**2:
-            raise ConfigError(
-                f"layer {self.first + i}: {layer.cout} channels cannot be shuffled by {shuffle}"
-            )
-        name = "identity" if identity else type(layer).__name__
-        step = Step(
-            "spectral" if spectral else "gemm", self.label(i, name), rows, width, into=self.x, relu=relu,
-            into_stride=stride,
-        )  # fmt: skip
+
+    def read_by(self, step: Step, i: int, layer: Mixing) -> None:
+        """How a step reads the activation here, or the picture."""
         if self.x is None:
-            self.check_picture(i, self.channels * r)
-            step.load, step.clamp = r, self.clamp
-            step.into_pitch, step.split = self.row_of_picture(self.channels * r * r)
-            if spectral:  # reads floats
-                step.into_pitch, step.split = self.channels * r * r, False
-            step.scratch += self.scratch(values=width * step.into_pitch)
+            values = self.channels * self.unshuffle
+            depth = values * self.unshuffle
+            self.check_picture(i, values)
+            step.load, step.clamp = self.unshuffle, self.clamp
+            step.into_pitch, step.split = self.row_of_picture(depth)
+            if isinstance(layer, spec.SpectralLinear):  # reads floats
+                step.into_pitch, step.split = depth, False
+            step.scratch += self.scratch(values=step.width * step.into_pitch)
             if self.packer.bf16:
-                step.scratch += self.scratch(floats=width * step.into_pitch)
-        elif conv:
+                step.scratch += self.scratch(floats=step.width * step.into_pitch)
+        elif isinstance(layer, spec.Conv):
             self.x.border = step.reach = 1
+
+    def write_by(self, step: Step, i: int, cout: int, larger: int, skip: str | None, ends: bool) -> None:
+        """How a step writes ``cout`` channels, of ``larger`` times its rows and columns, or the picture."""
         if ends:
-            step.store = shuffle * up
+            step.store = larger
             self.check_picture(i, cout * step.store)
             step.out_pitch = pad16(cout * step.store**2)
-            step.scratch += self.scratch(floats=width * step.out_pitch)
-        else:
-            out = self.activation(rows * shuffle * up, width * shuffle * up, cout)
-            step.out, step.out_stride = out, shuffle * up
-            if skip is not None:
-                step.add = self.kept[skip]
-                step.length = out.width * out.pitch
-        channels = self.channels
-        # Whether a stage ends here, also where the network is compiled as a whole: sums are to be the same.
-        at_end = ends or (next_layer < len(self.layers) and spec.is_global(self.layers[next_layer]))
+            step.scratch += self.scratch(floats=step.width * step.out_pitch)
+            return
+        out = self.activation(step.rows * larger, step.width * larger, cout)
+        step.out, step.out_stride = out, larger
+        if skip is not None:
+            step.add = self.kept[skip]
+            step.length = out.width * out.pitch
+
+    def multiply_nothing(self, step: Step, shuffle: int) -> None:
+        """Products of a step that only moves pixels."""
+        channels, r, upsample = self.channels, self.unshuffle, self.upsample
+        step.products = lambda: self.products.identity(step, channels, r, shuffle, upsample)
+
+    def multiply_by(
+        self, step: Step, i: int, layer: Mixing, by_pixel: int, shuffle: int, at_end: bool
+    ) -> None:
+        """Products of a step with the matrices of layer i, packed once it is known where all lies."""
+        r, upsample = self.unshuffle, self.upsample
         if isinstance(layer, spec.SpectralLinear):
             outputs = layer.cout // shuffle**2 if step.out is None else step.out.pitch
             outputs *= shuffle**2
-            step.scratch += self.scratch(floats=width * layer.size)
+            step.scratch += self.scratch(floats=step.width * layer.size)
             step.scratch += self.scratch(floats=outputs) + self.scratch(values=outputs)
             step.spectral = lambda: self.products.spectral(i, layer, step, r, shuffle)
-        elif identity:
-            step.products = lambda: self.products.identity(step, channels, r, shuffle, upsample)
         elif isinstance(layer, spec.Conv):
             step.products = lambda: self.products.conv(i, layer, step, by_pixel, shuffle, upsample, at_end)
         else:
             at_edge = at_end or step.into is None or (i > 0 and spec.is_global(self.layers[i - 1]))
             step.products = lambda: self.products.linear(i, layer, step, r, shuffle, at_edge)
-        if skip is not None and not relu and shuffle == 1 and not spectral and not upsample:
-            # The product itself adds the skip connection, before nothing else.
-            step.add, step.residual = None, step.add
-        if winograd:
-            self.to_winograd(step)
-        self.steps.append(step)
-        self.x, self.stored = step.out, ends
-        self.height, self.width, self.channels = rows * shuffle * up, width * shuffle * up, cout
-        self.unshuffle, self.upsample, self.clamp = 1, False, 0.0
-        return next_layer
 
     def winograd(self, layer: spec.Layer) -> bool:
         return self.packer.winograd and geometry.winograd(layer)

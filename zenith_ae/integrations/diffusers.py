@@ -20,7 +20,7 @@ from zlib import crc32
 
 from ..engine import Engine, create
 from ..engine.geometry import multiple
-from ..errors import ConfigError, MissingDependencyError
+from ..errors import ConfigError, MissingDependencyError, WeightsError
 from ..models.spec import ModelConfig
 from ..weights import Weights, latent_numbers, load_weights, place_of
 
@@ -119,8 +119,9 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     ) -> None:
         super().__init__()
         self.definition = ModelConfig.from_json(model)
-        for part, layers in self.definition.parts.items():
-            self.add_module(part, build_module(layers, self.definition.in_channels(part)))
+        with torch.random.fork_rng(devices=[]):  # whoever has set a seed is to get the same picture
+            for part, layers in self.definition.parts.items():
+                self.add_module(part, build_module(layers, self.definition.in_channels(part)))
         self._made = {part: _structure(self.get_submodule(part)) for part in self.definition.parts}
         self.bn = nn.BatchNorm2d(4 * latent_channels, eps=batch_norm_eps, affine=False)
         if self.bn.running_var is not None:
@@ -140,7 +141,13 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         """As of every diffusers model; an `AutoencoderTiny`, in a folder or on a hub, is converted."""
         hub = {name: options[name] for name in _HUB if name in options}
         config = cls.load_config(pretrained_model_name_or_path, **hub)
-        if config.get("_class_name") != "AutoencoderTiny":
+        kind = config.get("_class_name", cls.__name__)
+        if kind not in (cls.__name__, "AutoencoderTiny"):
+            raise ConfigError(
+                f"{pretrained_model_name_or_path}: is an {kind}; this takes an AutoencoderTiny or an "
+                f"{cls.__name__}"
+            )
+        if kind != "AutoencoderTiny":
             return super().from_pretrained(pretrained_model_name_or_path, **options)
         if options.pop("output_loading_info", False):
             raise ValueError("of an AutoencoderTiny, which is converted, there is no output_loading_info")
@@ -152,7 +159,11 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     @classmethod
     def load(
-        cls, model: str | os.PathLike[str] | Weights, torch_dtype: torch.dtype | None = None
+        cls,
+        model: str | os.PathLike[str] | Weights,
+        torch_dtype: torch.dtype | None = None,
+        *,
+        dtype: torch.dtype | None = None,
     ) -> AutoencoderZenith:
         """From a name, a file or a folder, as `zenith_ae.load` takes them.
 
@@ -163,6 +174,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         torch_dtype : of the parameters, default float32, which is exact. With a half type the native
             engine computes in what the CPU is fast in, as `zenith_ae.load` does: bf16, 16-bit integers or
             float32.
+        dtype : another name for it, as diffusers has both.
 
         Returns
         -------
@@ -173,8 +185,13 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         WeightsError
             If the weights are missing, damaged or of no known architecture.
         ConfigError
-            If it is no autoencoder.
+            If it is no autoencoder, or ``torch_dtype`` no type of floats.
         """
+        chosen = dtype if torch_dtype is None else torch_dtype
+        if not (chosen is None or (isinstance(chosen, torch.dtype) and chosen.is_floating_point)):
+            raise ConfigError(
+                f"torch_dtype is to be a type of floats, such as torch.float16, got {chosen!r:.60}"
+            )
         weights = model if isinstance(model, Weights) else load_weights(model)
         config = weights.config
         if config.kind != "autoencoder":
@@ -190,13 +207,14 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         made.load_state_dict(state | {f"bn.{k}": v for k, v in made.bn.state_dict().items()})
         made.eval().requires_grad_(False)
         # ModelMixin's own `to` warns of any dtype.
-        return made if torch_dtype is None else nn.Module.to(made, torch_dtype)
+        return made if chosen is None else nn.Module.to(made, chosen)
 
     # -- AutoencoderTiny's interface ---------------------------------------------------------
 
     @apply_forward_hook
     def encode(self, x: Tensor, return_dict: bool = True) -> Encoded | tuple[Tensor]:
         """Latents (N, C, H / 8, W / 8) of pictures (N, 3, H, W) in [-1, 1], or of one without N."""
+        _check_tensor("encoder", x)
         if x.ndim == 3:
             (latents,) = self.encode(x[None], return_dict=False)
             return Encoded(latents=latents[0]) if return_dict else (latents[0],)
@@ -210,6 +228,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         self, x: Tensor, generator: torch.Generator | None = None, return_dict: bool = True
     ) -> DecoderOutput | tuple[Tensor]:
         """Pictures (N, 3, 8 h, 8 w), about [-1, 1], of latents (N, C, h, w), or one of those without N."""
+        _check_tensor("decoder", x)
         if x.ndim == 3:
             (sample,) = self.decode(x[None], return_dict=False)
             return DecoderOutput(sample=sample[0]) if return_dict else (sample[0],)
@@ -281,7 +300,11 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             if part == "decoder"
             else self.tile_sample_min_size
         )
-        y = self._engine(part).run(part, values, tile=side if self.use_tiling else "auto")
+        try:
+            engine = self._engine(part)
+        except WeightsError:  # of parameters that are not finite, whose results are to be seen as in training
+            return self._torch(part, x.to(self.dtype)).to(x.dtype)
+        y = engine.run(part, values, tile=side if self.use_tiling else "auto")
         return torch.from_numpy(y).permute(0, 3, 1, 2).contiguous()
 
     def _engine(self, part: str) -> Engine:
@@ -300,6 +323,11 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_native": {}}  # an engine is no data
+
+
+def _check_tensor(part: str, x: Any) -> None:
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{part}: this takes a torch tensor (N, C, H, W), not {type(x).__name__}")
 
 
 def _renamed(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:

@@ -629,6 +629,11 @@ class Mixture:
         """What the frequencies are shares of."""
         return float(sum(getattr(self, kind) for kind in self.KINDS))
 
+    @property
+    def task(self) -> str:
+        """What a model that learns from it is for: "blur", where that is most of it, or "noise"."""
+        return "blur" if 2 * self.blur > self.whole else "noise"
+
     def draw(self, rng: np.random.Generator, count: int) -> list[str]:
         """Draw the kind of degradation for each of ``count`` pictures."""
         weights = np.array([getattr(self, kind) for kind in self.KINDS], dtype=np.float64)

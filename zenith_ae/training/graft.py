@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -66,7 +66,7 @@ from .seam import (
 )
 from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tensor
 
-__all__ = ["GraftRecipe", "SeamFeatures", "train_graft"]
+__all__ = ["GraftOptions", "GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 BORDER = 2  # pixels at a picture's border, whose errors count so many times (in a corner, squared):
@@ -198,6 +198,65 @@ def _keep(pool: ImagePool, seam: Seam, pairs: Iterable[Pair], folder: Path) -> N
         ) from None
 
 
+@dataclass(frozen=True)
+class GraftOptions:
+    """What new layers learn, and what each error counts in their loss.
+
+    Attributes
+    ----------
+    imitation : share of the teacher's answer, beside the picture's own, in what a decoder learns.
+    detail_weight : weight of the error in the amount of fine detail.
+    perceptual_weight, cycle_weight : of a decoder's `PerceptualError`, in features and in latents.
+    eye : weights file of a hybrid of the same teacher, or the teacher's, whose encoder looks for that error;
+        default the one that the decoder begins with.
+    critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; 0.001 to 0.003 makes
+        it nearly as sharp as the teacher, in a last phase.
+    critic_limit : of the critic's pull on a picture, relative to that of the mean absolute error.
+    tone_weight : of a decoder's `tone_error`.
+    taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
+        others' are of its encoder.
+    all_layers : train a decoder's shared layers too, from what they are, on whole pictures.
+    latent_weight : with ``all_layers``, train the encoder beside the decoder, all layers of it too; what its
+        distance to the teacher's latents counts.
+    """
+
+    imitation: float = 0.5
+    detail_weight: float = 0.05
+    perceptual_weight: float = 0.05
+    cycle_weight: float = 0.0
+    eye: str | None = None
+    critic_weight: float = 0.0
+    critic_limit: float = LIMIT
+    tone_weight: float = 1.0
+    taught: float = 1.0
+    all_layers: bool = False
+    latent_weight: float = 0.0
+
+    def check(self, part: str) -> None:
+        """Refuse what does not go together, or with a part; ConfigError."""
+        judges = {"critic-weight": self.critic_weight, "cycle-weight": self.cycle_weight, "eye": self.eye}
+        for option, given in judges.items():
+            if part == "encoder" and given:
+                raise ConfigError(
+                    f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
+                )
+        if self.all_layers and part == "encoder":
+            raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
+        if self.latent_weight and not self.all_layers:
+            raise ConfigError("--latent-weight is for --all-layers, with which the encoder can learn too")
+        if self.latent_weight and self.taught < 1:
+            raise ConfigError(
+                "--taught is for an encoder that stays as it is; with --latent-weight a decoder learns from "
+                "the latents of either in any case"
+            )
+        if part == "decoder" and self.eye is not None and not self.judged_by_eye:
+            raise ConfigError("--eye has nothing to judge: --perceptual-weight and --cycle-weight are both 0")
+
+    @property
+    def judged_by_eye(self) -> bool:
+        return bool(self.perceptual_weight or self.cycle_weight)
+
+
 @dataclass
 class GraftRecipe:
     """The loss of one step of an encoder's or a decoder's new layers.
@@ -220,12 +279,8 @@ class GraftRecipe:
     features: SeamFeatures  # of all pictures, also those that were split off from the pool
     seam: Seam
     config: TrainConfig
-    imitation: float = 0.5
-    detail_weight: float = 0.05
+    options: GraftOptions = field(default_factory=GraftOptions)
     perceptual: PerceptualError | None = None
-    critic_weight: float = 0.0
-    tone_weight: float = 1.0
-    latent_weight: float = 0.0
 
     def __post_init__(self) -> None:
         side = self.config.crop // self.seam.stride
@@ -243,7 +298,7 @@ class GraftRecipe:
                 )
         areas[[h == w == side for h, w in self._sizes]] *= WHOLE_WEIGHT
         self._share = areas / areas.sum()
-        if self.seam.part == "encoder" or self.latent_weight:
+        if self.seam.part == "encoder" or self.options.latent_weight:
             some = self.pool.indices[:: max(1, len(self.pool) // 16)]
             maps = [torch.tensor(self.features[i][::4, ::4]).permute(2, 0, 1)[None] for i in some]
             self.spread = spread_of(maps)
@@ -286,7 +341,7 @@ class GraftRecipe:
         assert isinstance(model, nn.ModuleDict)
         x, features, *answers, weights = (to_tensor(a, self.config.device) for a in batch)
         latent = None
-        if self.latent_weight:
+        if self.options.latent_weight:
             own = cast(Network, model["encoder"])(x).float()
             latent = ((own - features) / self.spread.to(x.device)).abs().mean()
             features = torch.cat([own, features])
@@ -302,25 +357,27 @@ class GraftRecipe:
             return found, {"features": float(found.detach())}
         out = self.seam.outer(cast(Network, model["decoder"]), features).float()
         picture, answer = error(out, x), error(out, answers[0])
-        loss = (1 - self.imitation) * picture + self.imitation * answer
+        loss = (1 - self.options.imitation) * picture + self.options.imitation * answer
         wrong = (out - x) * counts
         lattice, tone = lattice_error(wrong), tone_error(wrong)
-        loss = loss + LATTICE_WEIGHT * lattice + self.tone_weight * tone
+        loss = loss + LATTICE_WEIGHT * lattice + self.options.tone_weight * tone
         logs = {"picture": picture, "imitation": answer, "lattice": lattice, "tone": tone}
         if latent is not None:
-            loss = loss + self.latent_weight * latent
+            loss = loss + self.options.latent_weight * latent
             logs["latent"] = latent
-        if self.detail_weight:
+        if self.options.detail_weight:
             inside = slice(self.seam.margin * self.seam.stride, -self.seam.margin * self.seam.stride or None)
             detail = lost_detail(out[..., inside, inside], x[..., inside, inside])
-            loss = loss + self.detail_weight * detail
+            loss = loss + self.options.detail_weight * detail
             logs["detail"] = detail
         if self.perceptual is not None:
             unlike = self.perceptual(out, x, counts)
             loss = loss + sum(self.perceptual.weights[name] * value for name, value in unlike.items())
             logs |= unlike
         if "critic" in model:
-            advice, noted = cast(Critic, model["critic"]).judge(out, x, counts, progress, self.critic_weight)
+            advice, noted = cast(Critic, model["critic"]).judge(
+                out, x, counts, progress, self.options.critic_weight
+            )
             loss = loss + advice
             logs |= noted
         return loss, {name: float(value.detach()) for name, value in logs.items()}
@@ -378,19 +435,9 @@ def train_graft(
     part: str,
     init: str | None = None,
     resume: bool = True,
-    imitation: float = 0.5,
-    detail_weight: float = 0.05,
-    perceptual_weight: float = 0.05,
-    cycle_weight: float = 0.0,
-    eye: str | None = None,
-    critic_weight: float = 0.0,
-    critic_limit: float = LIMIT,
-    tone_weight: float = 1.0,
-    taught: float = 1.0,
+    options: GraftOptions | None = None,
     latents: Path | None = None,
     features: Path | None = None,
-    all_layers: bool = False,
-    latent_weight: float = 0.0,
 ) -> Path:
     """Train the new layers of one part of a hybrid; returns the weights file (``out/<name>.safetensors``).
 
@@ -404,22 +451,10 @@ def train_graft(
     part : "encoder" or "decoder".
     init : weights file to start from, for a decoder the encoder's; the shared layers are the teacher's in
         any case.
-    imitation : share of the teacher's answer, beside the picture's own, in what a decoder learns.
-    detail_weight : weight of the error in the amount of fine detail.
-    perceptual_weight, cycle_weight : of a decoder's `PerceptualError`, in features and in latents.
-    eye : weights file of a hybrid of the same teacher, or the teacher's, whose encoder looks for that error;
-        default ``init``.
-    critic_weight : what a decoder's deceiving of a `Critic` counts in its loss; 0.001 to 0.003 makes
-        it nearly as sharp as the teacher, in a last phase.
-    critic_limit : of the critic's pull on a picture, relative to that of the mean absolute error.
-    tone_weight : of a decoder's `tone_error`.
-    taught : share of the pictures whose latents are the teacher's, in what a decoder learns from; the
-        others' are of the encoder in ``init``.
+    resume : continue from the folder's checkpoint if there is one.
+    options : what the layers learn, default `GraftOptions()`.
     latents, features : where the teacher's latents (a file) and the features (a folder, about a gigabyte
         for 100 megapixels and part) are kept, default in ``out``. Several trainings can share both.
-    all_layers : train a decoder's shared layers too, from what they are in ``init``, on whole pictures.
-    latent_weight : with ``all_layers``, train the encoder in ``init`` beside the decoder, all layers of it
-        too; what its distance to the teacher's latents counts.
 
     Raises
     ------
@@ -434,18 +469,17 @@ def train_graft(
     ImageError
         If no picture is as large as a crop.
     """
-    judges = {"critic-weight": critic_weight, "cycle-weight": cycle_weight, "eye": eye}
-    _check_options(part, judges, all_layers, latent_weight, taught)
+    options = options or GraftOptions()
+    options.check(part)
     weights = load_weights(teacher)
     check_teacher(weights, teacher, config, *(("encoder", "decoder") if part == "decoder" else ("encoder",)))
     begun = load_weights(init) if init else None
-    plan = _plan(config, weights, part, init, begun, all_layers, latent_weight > 0)
+    pair = options.latent_weight > 0
+    plan = _plan(config, weights, part, init, begun, options.all_layers, pair)
     seam = plan.seam
     eyes = None  # whose encoder looks, and its seam
-    if plan.start is not None and (perceptual_weight or cycle_weight):
-        eyes = _eyes(weights.config, plan.start, eye)
-    elif eye is not None:
-        raise ConfigError("--eye has nothing to judge: --perceptual-weight and --cycle-weight are both 0")
+    if plan.start is not None and options.judged_by_eye:
+        eyes = _eyes(weights.config, plan.start, options.eye)
     least = FACTOR * -(-(2 * seam.margin * seam.stride + LEAST_INSIDE) // FACTOR)
     if train.crop < least:
         raise ConfigError(f"{config.name} needs crops of {least} pixels or more, got {train.crop}")
@@ -459,11 +493,12 @@ def train_graft(
     model = build_modules(config)
     if init:
         load_into(model, init)
-    _take_and_freeze(model, network, seam, pair=latent_weight > 0)
+    _take_and_freeze(model, network, seam, pair)
 
     identity = f"{part} {seam.shared} {identify(weights, everything)}"
     lessons = None
     if plan.start is not None:
+        taught = options.taught
         lessons = partial(_decoders_lessons, everything, z, model, taught, train)
         identity += f" {train.seed} {taught} {_identify_encoder(plan.start) if taught < 1 else ''}"
     with first_process_first(train.device):
@@ -474,49 +509,26 @@ def train_graft(
     perceptual = None
     if eyes is not None:
         looking, place_of_eye = eyes
-        same = eye is None and not latent_weight  # which one that learns is not for long
+        same = options.eye is None and not pair  # which one that learns is not for long
         encoder = cast(Network, model["encoder"]) if same else teacher_part(looking, "encoder")
         large = [picture for picture in pool.images if min(picture.shape[:2]) >= train.crop]
         if not large:
             raise no_crops(train.crop)
         perceptual = PerceptualError(
-            encoder.to(train.device), place_of_eye, large, perceptual_weight, cycle_weight
+            encoder.to(train.device), place_of_eye, large, options.perceptual_weight, options.cycle_weight
         )
-    recipe = GraftRecipe(
-        pool, kept, seam, train, imitation, detail_weight, perceptual,
-        critic_weight, tone_weight, latent_weight,
-    )  # fmt: skip
-    if part == "decoder" and critic_weight:
-        model["critic"] = Critic(critic_limit)
+    recipe = GraftRecipe(pool, kept, seam, train, options, perceptual)
+    if part == "decoder" and options.critic_weight:
+        model["critic"] = Critic(options.critic_limit)
     reader = None  # of the encoder's latents
     if part == "encoder" and "decoder" in weights.config.parts:
         reader = teacher_part(weights, "decoder").to(train.device)
     wanted = [z[i] for i in validation.indices]
-    evaluate = _validate(validation, wanted, part, reader, perceptual, pair=latent_weight > 0)
+    evaluate = _validate(validation, wanted, part, reader, perceptual, pair)
     return train_student(
         config, weights, model, recipe, train, data, evaluate, resume, plan.fitted,
         lambda name: name.startswith(plan.settled),
     )  # fmt: skip
-
-
-def _check_options(
-    part: str, judges: dict[str, float | str | None], all_layers: bool, latent_weight: float, taught: float
-) -> None:
-    """Refuse options that do not go together. ``judges`` are those that judge a decoder's pictures."""
-    for option, given in judges.items():
-        if part == "encoder" and given:
-            raise ConfigError(
-                f"--{option} judges the pictures that a decoder makes: it is for --part decoder"
-            )
-    if all_layers and part == "encoder":
-        raise ConfigError("--all-layers is for --part decoder: an encoder's latents are those of others")
-    if latent_weight and not all_layers:
-        raise ConfigError("--latent-weight is for --all-layers, with which the encoder can learn too")
-    if latent_weight and taught < 1:
-        raise ConfigError(
-            "--taught is for an encoder that stays as it is; with --latent-weight a decoder learns from the "
-            "latents of either in any case"
-        )
 
 
 class _Plan(NamedTuple):

@@ -555,7 +555,8 @@ def train_restoration(
     if loss != "l1" and only == "sorter":
         raise ConfigError(f"--loss {loss} is about denoising, not about --only sorter")
     part = only if only in EXPERT else "denoiser"
-    soft = mixture is not None and 2 * mixture.blur > mixture.whole
+    task = mixture.task if mixture is not None else "noise"
+    soft = task == "blur"
     begun = load_weights(init) if init else None
     config = _beside_expert(config, begun, init, only, soft)
     if quantile != MEDIAN and "estimator" not in config.parts:
@@ -582,13 +583,11 @@ def train_restoration(
         network = frozen_module(teacher, "estimator").to(train.device)
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     cleaning = load_weights(cleaner) if cleaner else None
-    goal = {"task": "blur" if soft else "noise", "loss": loss} | _bound_to(
-        only, begun, quantile, teacher, anew, cleaning
-    )
+    goal = {"task": task, "loss": loss} | _bound_to(only, begun, quantile, teacher, anew, cleaning)
     path = train.out / f"{config.name}.safetensors"
 
     def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        save_model(path, config, state, metadata | {"task": goal["task"]})
+        save_model(path, config, state, metadata | {"task": task})
 
     lessons: RestoreRecipe | SorterRecipe = sorting or recipe
     evaluate = sorting.evaluate if sorting else _validate(validation, train.seed, unit, soft, part)
