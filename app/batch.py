@@ -149,9 +149,8 @@ class _Run:
         self.jobs, self.work, self.reporter, self.overwrite = jobs, work, reporter, overwrite
         self.failures: dict[Job, Exception] = {}
         todo = [job for job in jobs if job.error is None and not self._exists(job)]
-        self._next = dict(
-            zip(todo, [*todo[1:], None], strict=False)
-        )  # what there is to do, and what after it
+        # What there is to do, and what after it.
+        self._next = dict(zip(todo, [*todo[1:], None], strict=False))
         self._progress = _Progress(reporter, len(jobs), len(todo), work.verb)
         # A pipe may block for ever; only files are worth a thread, and one alone is not.
         files = all(os.path.isfile(job.source) and job.output != STDIO for job in todo)
