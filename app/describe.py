@@ -13,7 +13,7 @@ from zenith_ae.files import is_device, visible
 
 from .batch import Reporter, wants_traceback
 from .inputs import STDIO, Job
-from .session import ANY_PATH, read_every
+from .session import ANY_PATH, read
 
 __all__ = ["info", "models"]
 
@@ -165,7 +165,7 @@ def describe(file: str) -> dict[str, Any]:
 def picture_facts(file: str) -> dict[str, Any]:
     from zenith_ae.images import TOLD
 
-    picture = read_every(Job(file))
+    picture = read(Job(file), every=True)
     return {
         "file": file,
         "kind": "picture",

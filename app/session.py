@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY_PATH", "EQUAL", "Compute", "Made", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write",
     "chosen_tag", "common", "denoised", "encoding_notes", "facts", "output_name", "picture_kind",
-    "picture_suffix", "picture_writer", "read", "read_every", "read_frames", "tagged", "write_stdout",
+    "picture_suffix", "picture_writer", "read", "read_frames", "tagged", "write_stdout",
     "writing",
 ]  # fmt: skip
 
@@ -251,10 +251,6 @@ def read(job: Job, every: bool = False) -> Picture:
     if job.source == STDIO:
         return read_picture(sys.stdin.buffer.read(), "<stdin>", every=every)
     return read_picture(job.source, every=every)
-
-
-def read_every(job: Job) -> Picture:
-    return read(job, every=True)
 
 
 def read_frames(options: dict[str, Any]) -> Callable[[Job], Picture]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from zenith_ae.errors import WeightsError
 from zenith_ae.files import reason
 
 from .session import Model, Number
@@ -125,15 +124,12 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
 
 def _sources(model: str) -> list[Path]:
     """The files that a model's weights may be read from."""
-    from zenith_ae.weights import available_weights, taesd_files
+    from zenith_ae.weights import available_weights, other_half
 
     path = Path(available_weights().get(model, model))
     if path.is_dir():
         return list(path.iterdir())
-    try:
-        return [path, *taesd_files(path).values()]
-    except WeightsError:  # no pair
-        return [path]
+    return [path, *filter(None, [other_half(path)])]
 
 
 @dataclass(frozen=True)

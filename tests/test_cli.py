@@ -30,7 +30,7 @@ from zenith_ae.errors import ImageError, OutputError
 from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models.zoo import build
 from zenith_ae.selftest import random_weights
-from zenith_ae.weights import save_weights
+from zenith_ae.weights import save_taesd, save_weights
 
 
 @pytest.fixture
@@ -1611,6 +1611,21 @@ def test_convert_replaces_nothing_unasked_and_knows_its_limits(here, capsys):
     save_weights("taesd.safetensors", taesd.config, taesd.tensors, {})
     assert run(["convert", "taesd.safetensors", "-o", "b.safetensors", "--to", "taesd"]) == 1
     assert "NAME_encoder.safetensors" in one_line(capsys.readouterr().err)
+
+
+def test_convert_replaces_no_half_of_another_kind(here, capsys):
+    torch = pytest.importorskip("torch")
+    taesd = random_weights(build("taesd"))
+    save_taesd("x_encoder.safetensors", taesd)
+    torch.save({n: torch.from_numpy(t.copy()) for n, t in taesd.part("encoder").items()}, "x_encoder.pth")
+    Path("x_encoder.safetensors").unlink()
+    before = Path("x_decoder.safetensors").read_bytes()
+    assert (
+        run(["convert", "x_encoder.pth", "-o", "x_encoder.safetensors", "--to", "taesd", "--overwrite"]) == 2
+    )
+    assert "x_decoder.safetensors is what is converted" in one_line(capsys.readouterr().err)
+    assert tree(here) == ["x_decoder.safetensors", "x_encoder.pth"]
+    assert Path("x_decoder.safetensors").read_bytes() == before
 
 
 def test_convert_replaces_none_of_what_it_converts(here, capsys):

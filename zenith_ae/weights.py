@@ -38,7 +38,8 @@ from .models.spec import ModelConfig, cached_property
 
 __all__ = [
     "FORMAT", "FORMAT_VERSION", "SUFFIXES", "Weights", "available_weights", "latent_numbers",
-    "load_weights", "save_diffusers", "save_taesd", "save_weights", "taesd_architecture", "taesd_files",
+    "load_weights", "other_half", "save_diffusers", "save_taesd", "save_weights", "taesd_architecture",
+    "taesd_files",
 ]  # fmt: skip
 
 Taesd = Literal["taesd", "taef2"]
@@ -258,6 +259,16 @@ def _load_folder(folder: Path) -> Weights:
     return replace(weights, metadata={**metadata, **weights.metadata})
 
 
+def other_half(path: Path) -> Path | None:
+    """The file that is loaded beside NAME_encoder or NAME_decoder as the other part, if there is one."""
+    for part, other in zip(_PARTS, reversed(_PARTS), strict=True):
+        if path.stem.endswith(f"_{part}"):
+            stem = path.stem.removesuffix(part) + other
+            names = (stem + suffix for suffix in (path.suffix, *SUFFIXES))
+            return next(filter(Path.exists, map(path.with_name, names)), None)
+    return None
+
+
 def _load_file(path: Path, name: str | None = None) -> Weights:
     tensors, metadata = _read(path)
     if metadata.get("format") == FORMAT:
@@ -266,8 +277,7 @@ def _load_file(path: Path, name: str | None = None) -> Weights:
     if part and _is_single(tensors):
         base = path.stem.removesuffix(f"_{part}")
         other = next(p for p in _PARTS if p != part)
-        names = (f"{base}_{other}{suffix}" for suffix in (path.suffix, ".safetensors", *_PICKLES))
-        if sibling := next(filter(Path.exists, map(path.with_name, names)), None):
+        if sibling := other_half(path):
             more, _ = _read(sibling)
             if not _is_single(more):
                 raise WeightsError(f"{sibling.name} beside it is no {other} of the TAESD family")
