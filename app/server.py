@@ -1,7 +1,7 @@
 """``zenith-ae serve``: an HTTP server. POST a picture, get a picture or latents.
 
-Bodies are the bytes of a file, as ``curl --data-binary @photo.jpg`` sends them. Work is done by a
-few threads; requests beyond a short queue are turned away at once rather than kept waiting.
+Bodies are the bytes of a file, as ``curl --data-binary @photo.jpg`` sends them; `server_jobs.Worker`
+works on them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,7 @@ import asyncio
 import io
 import socket
 import sys
-import threading
-import time
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,22 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CONTENT_TYPE_LATEST, Counter
 from prometheus_client.exposition import generate_latest
 from pydantic import BeforeValidator
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zenith_ae import __version__
-from zenith_ae.errors import (
-    ConfigError,
-    ImageError,
-    IsaError,
-    LatentError,
-    MissingDependencyError,
-    ZenithError,
-)
+from zenith_ae.engine import Progress
+from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, ZenithError
 
+from .server_jobs import Worker
 from .session import denoised, encoding_notes, noise_level
 from .tools import Limits
 
@@ -44,179 +35,14 @@ if TYPE_CHECKING:
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Autoencoder, Denoiser
 
-__all__ = ["Limits", "create_app", "is_working", "listen"]
+__all__ = ["Limits", "create_app", "listen"]
 
 GRACE = 5  # seconds that open requests have when the server is told to end, and bodies that are in vain
 DRAIN = 32 * 2**20  # bytes of a body in vain that are read, so that its client sees the answer
-STALL, PACE = 10, 2**14  # seconds in which so many bytes come, or the rest, else a body is given up
 LATENTS = "application/vnd.safetensors"
-_AS_CURL_SAYS = "application/x-www-form-urlencoded"  # of any file, unless told otherwise
-_JOB = "zenith-job"  # how names of threads begin
-
 
 #: Errors that are none of the client's.
 _STATUS = {MissingDependencyError: 501, IsaError: 500}
-
-
-Job = Callable[[bytes, Callable[[float], None]], Response]
-
-
-class _GivenUpError(Exception):
-    """Nobody waits for the answer of a job any more."""
-
-
-class _Worker:
-    """Runs work in threads, within the limits, and counts."""
-
-    def __init__(self, limits: Limits, threads: int | None) -> None:
-        self.limits, self.threads = limits, threads
-        self.executor = ThreadPoolExecutor(limits.jobs, thread_name_prefix=_JOB)
-        self.waiting = 0
-        self.models: dict[str, Any] = {}
-        self.loading = threading.Lock()
-        registry = self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "zenith_requests", "Requests by operation and status.", ["operation", "status"], registry=registry
-        )
-        self.latency = Histogram(
-            "zenith_seconds",
-            "Seconds of a finished request, waiting included.",
-            ["operation"],
-            registry=registry,
-        )
-        self.pixels = Counter(
-            "zenith_pixels", "Pixels worked on, once for each pass.", ["operation"], registry=registry
-        )
-        in_progress = Gauge("zenith_in_progress", "Requests working or waiting.", registry=registry)
-        in_progress.set_function(lambda: self.waiting)
-
-    def model(self, name: str, kind: str) -> Any:
-        """A shipped model, loaded at its first use. Files of the server are out of reach."""
-        from zenith_ae.pipelines import load
-        from zenith_ae.weights import available_weights
-
-        if name not in available_weights():
-            raise ConfigError(f"no model {name!r:.60}; there are {', '.join(available_weights())}")
-        with self.loading:  # several jobs may be the first to ask
-            if name not in self.models:
-                self.models[name] = load(name, threads=self.threads)
-        if self.models[name].kind != kind:
-            raise ConfigError(f"{name} is no {kind}")
-        return self.models[name]
-
-    async def run(self, operation: str, request: Request, work: Job) -> Response:
-        """What ``work`` makes of the body. The second thing that it gets ends it where nobody waits."""
-        start, changed = time.monotonic(), False
-        given_up = threading.Event()
-        job: Future[Response] | None = None
-        try:
-            known = {parameter.alias for parameter in request.scope["route"].dependant.query_params}
-            given = [name for name, _ in request.query_params.multi_items()]
-            if unknown := sorted(set(given) - known):
-                raise HTTPException(422, f"no parameter {unknown[0][:40]!r}; there are "
-                                    f"{', '.join(sorted(known))}")  # fmt: skip
-            if len(given) > len(set(given)):
-                several = max(known, key=given.count)  # a query may repeat thousands of names, not know them
-                raise HTTPException(422, f"parameter {several!r} is given more than once")
-            packing = request.headers.get("content-encoding", "identity").lower()
-            if packing != "identity":
-                raise HTTPException(415, f"the body is packed ({packing[:40]}); send the file as it is",
-                                    {"Accept-Encoding": "identity"})  # fmt: skip
-            if self.waiting >= self.limits.jobs + self.limits.queue:
-                raise HTTPException(503, "too many requests are waiting; try again later",
-                                    {"Retry-After": "5"})  # fmt: skip
-            self.waiting += 1  # also while the body comes: it is held in memory
-            try:
-                data = await asyncio.wait_for(self.body(request), self.limits.seconds)
-                if request.headers.get("content-type", "").lower().startswith("multipart/"):
-                    raise HTTPException(
-                        400, "this is a form; send the file itself as the body (curl --data-binary @FILE)"
-                    )
-                # Of so many bytes of a picture or of latents some are line ends.
-                changed = len(data) >= 2048 and b"\n" not in data and b"\r" not in data
-                loop, held = asyncio.get_running_loop(), [data]
-                del data
-
-                def ended(_: Future[Response]) -> None:
-                    held.clear()  # a cancelled job stays in the executor's queue until its turn
-                    self._leave(loop)
-
-                def look(_: float) -> None:
-                    if given_up.is_set():
-                        raise _GivenUpError
-
-                job = self.executor.submit(lambda: work(held.pop(), look))
-                job.add_done_callback(ended)
-            finally:
-                if job is None:
-                    self.waiting -= 1
-            left = max(self.limits.seconds - (time.monotonic() - start), 0.001)
-            response = await _unless_gone(asyncio.wrap_future(job), request, left)
-            self.latency.labels(operation).observe(time.monotonic() - start)
-            return response
-        except (TimeoutError, asyncio.TimeoutError):
-            raise HTTPException(504, f"not done after {self.limits.seconds:g} s") from None
-        except ClientDisconnect:  # 499 as nginx logs it; nobody reads the answer
-            raise HTTPException(499, "the client went away") from None
-        except asyncio.CancelledError:  # after the grace that open requests have
-            raise HTTPException(503, "the server ends", {"Connection": "close"}) from None
-        except (ImageError, LatentError) as error:
-            kind = request.headers.get("content-type", "").lower()
-            if changed and kind.startswith(_AS_CURL_SAYS):
-                error.args = (
-                    f"{error} (sent with curl -d, which leaves out line ends? --data-binary keeps them)",
-                )
-            raise
-        except MemoryError:
-            raise HTTPException(507, "not enough memory for this picture") from None
-        finally:
-            if job is not None:
-                job.cancel()  # where it still waits
-            given_up.set()
-
-    async def body(self, request: Request) -> bytes:
-        """The whole body, given up on as soon as it is too long."""
-        data, limit = bytearray(), self.limits.upload
-        declared = request.headers.get("content-length", "")
-        stream = request.stream()
-        due, enough = time.monotonic() + STALL, PACE
-        try:
-            while not (declared.isdecimal() and int(declared) > limit) and len(data) <= limit:
-                data += await asyncio.wait_for(anext(stream), max(due - time.monotonic(), 0.001))
-                if len(data) >= enough:
-                    due, enough = time.monotonic() + STALL, len(data) + PACE
-        except StopAsyncIteration:
-            return bytes(data)
-        except (TimeoutError, asyncio.TimeoutError):
-            raise HTTPException(
-                408, f"less than {PACE} bytes of the body came in {STALL} s", {"Connection": "close"}
-            ) from None
-        finally:
-            data.clear()  # an exception's traceback keeps this frame until the next collection of garbage
-        raise HTTPException(413, f"the body exceeds the limit of {limit} bytes", {"Connection": "close"})
-
-    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called where a job ended, mostly in its thread."""
-
-        def leave() -> None:
-            self.waiting -= 1
-
-        with suppress(RuntimeError):  # the loop is closed: the server has ended
-            loop.call_soon_threadsafe(leave)
-
-
-async def _unless_gone(job: asyncio.Future[Response], request: Request, seconds: float) -> Response:
-    """What a job answers; TimeoutError, or ClientDisconnect, where nobody waits for that any more."""
-    gone = asyncio.ensure_future(request.receive())  # behind the body nothing comes but the end
-    either: set[asyncio.Future[Any]] = {job, gone}
-    try:
-        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if job.done():
-            return job.result()
-        raise ClientDisconnect if gone.done() else TimeoutError
-    finally:
-        gone.cancel()
-        job.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for, if by nobody
 
 
 def _level(text: str) -> float | Literal["auto"]:
@@ -262,8 +88,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     limits : see `Limits`.
     threads : CPU threads of a job; default all.
     """
-    limits = limits or Limits()
-    worker = _Worker(limits, threads)
+    worker = Worker(limits or Limits(), threads)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -276,16 +101,18 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         redirect_slashes=False,  # with curl, which does not follow, an empty file would look like success
         description="Denoise pictures; encode them to latents and back.",
     )  # fmt: skip
+    _add_operations(app, worker)
+    _add_pages(app, worker)
+    _answer_errors(app)
+    app.add_middleware(_Head)
+    app.add_middleware(_Count, worker.requests)
+    app.add_middleware(_HearOut)
+    return app
 
-    @cache
-    def listed() -> list[dict[str, Any]]:
-        from zenith_ae.weights import available_weights, load_weights
 
-        found = (load_weights(name) for name in available_weights())
-        return [
-            {"name": w.config.name, "kind": w.config.kind, "weights": w.hash,
-             "latent_channels": w.config.latent_channels or None} for w in found
-        ]  # fmt: skip
+def _add_operations(app: FastAPI, worker: Worker) -> None:
+    """What is done with a body: POST /denoise, /encode and /decode."""
+    limits = worker.limits
 
     def picture(data: bytes, every: bool = False) -> Picture:
         from zenith_ae.images import read_picture
@@ -323,7 +150,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A picture in, a clean picture of the same size, mode and bit depth out, every frame or page."""
 
-        def work(data: bytes, look: Callable[[float], None]) -> Response:
+        def work(data: bytes, look: Progress) -> Response:
             from zenith_ae.image_writing import holds_several
 
             denoiser: Denoiser = worker.model(model, "denoiser")
@@ -349,7 +176,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A picture in, a latent file out: safetensors with the tensor `latents` (1, C, H/8, W/8)."""
 
-        def work(data: bytes, look: Callable[[float], None]) -> Response:
+        def work(data: bytes, look: Progress) -> Response:
             from zenith_ae.latents import encode_latents
 
             autoencoder: Autoencoder = worker.model(model, "autoencoder")
@@ -370,7 +197,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     ) -> Response:
         """A latent file in, a picture of the original size out (PNG unless another is asked for)."""
 
-        def work(data: bytes, look: Callable[[float], None]) -> Response:
+        def work(data: bytes, look: Progress) -> Response:
             from zenith_ae.images import check_size
             from zenith_ae.latents import parse_latents, shipped_reader, unread
 
@@ -388,6 +215,20 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
             return answer(result, autoencoder, format, quality, False)
 
         return await worker.run("decode", request, work)
+
+
+def _add_pages(app: FastAPI, worker: Worker) -> None:
+    """What is told about the server: GET /models, /health, /metrics and /docs."""
+
+    @cache
+    def listed() -> list[dict[str, Any]]:
+        from zenith_ae.weights import available_weights, load_weights
+
+        found = (load_weights(name) for name in available_weights())
+        return [
+            {"name": w.config.name, "kind": w.config.kind, "weights": w.hash,
+             "latent_channels": w.config.latent_channels or None} for w in found
+        ]  # fmt: skip
 
     @app.get("/models")
     def models() -> list[dict[str, Any]]:
@@ -409,9 +250,9 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     def docs(request: Request) -> HTMLResponse:
         return HTMLResponse(_page(app.openapi(), request.url.netloc))
 
-    app.add_middleware(_Head)
-    app.add_middleware(_Count, worker.requests)
-    app.add_middleware(_HearOut)
+
+def _answer_errors(app: FastAPI) -> None:
+    """One line of JSON, `detail`, for whatever goes wrong."""
 
     @app.exception_handler(404)
     @app.exception_handler(405)
@@ -431,8 +272,6 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"detail": f"unexpected {type(error).__name__}"}, 500)
-
-    return app
 
 
 class _Head:
@@ -561,8 +400,3 @@ def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
         config = uvicorn.Config(create_app(limits, threads), log_level="warning", server_header=False,
                                 timeout_graceful_shutdown=GRACE)  # fmt: skip
         uvicorn.Server(config).run([listener])
-
-
-def is_working() -> bool:
-    """Whether a job is still worked on; its thread cannot be stopped, and Python waits for threads."""
-    return any(thread.name.startswith(_JOB) and thread.is_alive() for thread in threading.enumerate())

@@ -212,7 +212,8 @@ def serve(
       curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
     """
     try:
-        from .server import is_working, listen
+        from .server import listen
+        from .server_jobs import is_working
     except ImportError as error:
         raise click.ClickException(
             f"the server needs {error.name}: install the extra with  pip install 'zenith-ae[serve]'"

@@ -95,7 +95,8 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
                 share=False, inbrowser=False, show_error=False, max_file_size=max_upload * 2**20,
                 allowed_paths=[], run_history=False, enable_monitoring=False, mcp_server=False,
                 ssr_mode=False, pwa=False,
-                footer_links=["api"], theme=web_page.theme(), css=web_page.CSS,
+                footer_links=["api"], theme=web_page.theme(), css_paths=web_page.STYLE,
+                js=web_page.SCRIPT.read_text(encoding="utf-8"),
                 app_kwargs={"middleware": [Middleware(Guard)], "docs_url": None, "redoc_url": None},
             )  # fmt: skip
         except TypeError as error:  # an older Gradio that does not know one of these

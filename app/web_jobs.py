@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import math
 import os
 import secrets
@@ -19,28 +18,19 @@ import time
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from zenith_ae.batches import to_rgb
 from zenith_ae.engine import Pieces, Progress, within
 from zenith_ae.errors import ImageError, LatentError, ZenithError
-from zenith_ae.image_writing import describes, encode_picture
-from zenith_ae.images import (
-    FOREIGN_SUFFIXES,
-    READABLE_SUFFIXES,
-    Picture,
-    check_size,
-    read_picture,
-    to_8_bits,
-    to_pil,
-)
+from zenith_ae.image_writing import encode_picture
+from zenith_ae.images import Picture, check_size, read_picture, to_8_bits
 from zenith_ae.latents import (
     SUFFIX,
     LatentFile,
@@ -54,36 +44,27 @@ from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training.degradations import blur
 
 from .session import EQUAL, Made, denoised, encoding_notes, output_name
+from .web_previews import write_channels, write_difference, write_preview, write_thumbnail
+from .web_zip import Source, Unbuffered, append, is_picture, is_zip, zipped_pictures
 
-__all__ = ["BatchState", "Result", "Workshop", "safe_name", "sharpens", "shipped_models", "short"]
+__all__ = ["BatchState", "Result", "Workshop", "noise_settings", "sharpens", "shipped_models", "short"]
 
 #: Results and uploads older than this are removed.
 KEEP_SECONDS = 6 * 3600
-#: Larger pictures are shown smaller; the files to download never are.
-PREVIEW_PIXELS = 2**24
-#: Above this, what is shown is a JPEG.
-LOSSLESS_PIXELS = 2**21
 #: The largest picture that models are compared on; of larger ones the middle is taken.
 COMPARE_PIXELS = 2**21
 #: The largest that each is tried on before it is timed: of others a first time is little of the whole.
 WARM_PIXELS = 2**19
 #: What takes less is timed again meanwhile, since other programs disturb a short time most; the best counts.
 TIMING_SECONDS = 0.4
-THUMBNAIL = 320
 #: The largest picture of which the page remembers what a network made, 12 bytes a pixel.
 REMEMBERED_PIXELS = 2**25
 #: Pictures of a batch that the gallery shows.
 GALLERY = 60
 LATEST = 20  # failures and notes that are shown while a batch runs
-ZIP_ENTRIES = 5000
-#: All files of a ZIP together, in units of the upload limit.
-ZIP_TIMES = 20
-#: Bytes of the list of files in a ZIP, which is read as a whole.
-ZIP_LIST = 4 * 2**20
 
 #: How often a batch tells how far its current picture is.
 _TELL_SECONDS = 0.5
-_BAND = 256
 _T = TypeVar("_T")
 
 
@@ -142,6 +123,12 @@ def shipped_models(kind: str) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (not name.startswith(defaults), name)))
 
 
+def noise_settings(*values: float | None) -> dict[str, Any]:
+    """What a denoising job is told; of a field that was left empty, what holds without it."""
+    usual = {"strength": 1.0, "luma": 1.0, "chroma": 1.0, "grain": 0.0, "passes": 1}
+    return {k: usual[k] if value is None else value for k, value in zip(usual, values, strict=True)}
+
+
 @cache
 def sharpens(model: str) -> bool:
     """Whether a shipped denoiser was trained for blur, and not for noise."""
@@ -160,25 +147,6 @@ def _given_to(model: str, kind: str) -> str:
     if kind == "autoencoder":
         return "clean"
     return "soft" if sharpens(model) else "noisy"
-
-
-def safe_name(name: str) -> str:
-    """A name inside a ZIP as a relative path without surprises.
-
-    >>> safe_name("../../etc/passwd"), safe_name("C:\\\\a\\\\b.png"), safe_name("/x/./y.png")
-    ('etc/passwd', 'C/a/b.png', 'x/y.png')
-    """
-    text = "".join(c for c in name.replace("\\", "/") if c.isprintable() and c != ":")
-    parts = [part for part in PurePosixPath(text).parts if part not in ("/", "..", ".", "//")]
-    return "/".join(_fitting(part) for part in parts[-8:]) or "picture"
-
-
-def _fitting(name: str, limit: int = 150) -> str:
-    """A name of at most ``limit`` bytes, since file systems count these; the suffix stays."""
-    stem, suffix = os.path.splitext(name)
-    suffix = suffix if len(suffix.encode()) < 20 else ""
-    kept = stem.encode()[: limit - len(suffix.encode())]
-    return kept.decode(errors="ignore") + suffix
 
 
 class Workshop:
@@ -494,7 +462,7 @@ class Workshop:
             names: set[str] = set()
             start = time.perf_counter()
             path = folder / f"{result_of(model)}.zip"
-            archive = zipfile.ZipFile(ending.enter_context(_Unbuffered(path, "w+")), "w")
+            archive = zipfile.ZipFile(ending.enter_context(Unbuffered(path, "w+")), "w")
             ending.callback(archive.close)
 
             def now(share: float) -> BatchState:
@@ -517,7 +485,7 @@ class Workshop:
                     notes = list(picture.every_note)
                     written = self._write(clean, folder, Path(name).name, notes)
                     try:
-                        _append(archive, written, name)
+                        append(archive, written, name)
                     finally:
                         os.unlink(written)
                     state.notes += [(source.name, note) for note in notes]
@@ -555,15 +523,15 @@ class Workshop:
             shutil.copy(upload, path)
         return path, name
 
-    def _sources(self, path: Path, name: str) -> Iterator[_Source]:
+    def _sources(self, path: Path, name: str) -> Iterator[Source]:
         """The pictures of a file. Those of a ZIP are there until the next is asked for."""
-        if _is_picture(name) or not _is_zip(path):
-            yield _Source(name, partial(read_picture, path, name, every=True), path.stat().st_size)
+        if is_picture(name) or not is_zip(path):
+            yield Source(name, partial(read_picture, path, name, every=True), path.stat().st_size)
             return
         try:
-            yield from _zipped(path, name, self.max_bytes)
+            yield from zipped_pictures(path, name, self.max_bytes)
         except ImageError as error:
-            yield _Source(name, partial(_fail, error))
+            yield Source(name, partial(_fail, error))
 
     # ---- reading and writing --------------------------------------------------------------------
 
@@ -610,16 +578,6 @@ class Workshop:
         return {"output": Path(path).name, "output_bytes": os.path.getsize(path), "notes": notes}
 
 
-@dataclass(frozen=True)
-class _Source:
-    """One file of a batch; ``read`` is called when its turn comes."""
-
-    name: str
-    read: Callable[[], Picture]
-    size: int = 0  # of the file, in bytes
-    wanted: bool = True
-
-
 def _telling(
     work: Callable[[Progress], _T], tell: Callable[[float], BatchState], progress: Progress | None
 ) -> Generator[BatchState, None, _T]:
@@ -646,105 +604,8 @@ def _is_for_want_of_room(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class _Unbuffered(io.FileIO):
-    """A file whose bytes are written at once and all: no buffer keeps any for which there is no room."""
-
-    def write(self, data: Any) -> int:
-        left = whole = memoryview(data).cast("B")
-        while left:
-            left = left[super().write(left) :]
-        return len(whole)
-
-
-def _append(archive: zipfile.ZipFile, file: str, name: str) -> None:
-    """Add a file to an archive, which is as before where that fails: what it has already is not lost."""
-    end, members = archive.start_dir, len(archive.filelist)
-    try:
-        archive.write(file, name)
-    except OSError:
-        for lost in archive.filelist[members:]:
-            archive.NameToInfo.pop(lost.filename, None)
-        del archive.filelist[members:]
-        archive.start_dir = end
-        assert archive.fp is not None
-        archive.fp.seek(end)
-        archive.fp.truncate()
-        raise
-
-
-def _is_zip(path: Path) -> bool:
-    """Also where the end is missing, with which alone a ZIP is read: an interrupted download."""
-    with open(path, "rb") as file:
-        return zipfile.is_zipfile(file) or (file.seek(0), file.read(4))[1] == b"PK\3\4"
-
-
-def _zipped(path: Path, name: str, max_bytes: int) -> Iterator[_Source]:
-    """The pictures in a ZIP. Nothing is extracted: each is read into memory, up to the limits."""
-    left = [max_bytes * ZIP_TIMES]
-    with _ShortReads(path) as file:
-        try:
-            archive = zipfile.ZipFile(file)
-            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-        except ImageError as error:
-            raise ImageError(f"{name}: {error}") from None
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise ImageError(f"{name}: damaged ZIP file ({str(error)[:80]}); make it again") from None
-        file.limit = None
-        if len(entries) > ZIP_ENTRIES:
-            raise ImageError(f"{name}: {len(entries)} files in a ZIP; the limit is {ZIP_ENTRIES}")
-        found = False
-        for entry in entries:
-            inside = safe_name(entry.filename)
-            hidden = any(part.startswith((".", "__MACOSX")) for part in inside.split("/"))
-            read = partial(_unzip, archive, entry, inside, max_bytes, left)
-            # One that cannot be read, such as HEIC, is to fail by its name and not to vanish.
-            wanted = not hidden and (_is_picture(inside) or Path(inside).suffix.lower() in FOREIGN_SUFFIXES)
-            found = found or wanted
-            yield _Source(inside, read, entry.file_size, wanted)
-        if not found:
-            raise ImageError(f"{name}: no pictures in this ZIP; ZIPs in a ZIP are not opened")
-
-
-def _unzip(
-    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, max_bytes: int, left: list[int]
-) -> Picture:
-    if entry.flag_bits & 1:
-        raise ImageError(f"{name}: encrypted; make the ZIP without a password")
-    limit = min(max_bytes, left[0])
-    left[0] -= min(entry.file_size, limit)  # also where all is read and then found to be damaged
-    try:
-        with archive.open(entry) as file:
-            data = file.read(limit + 1)  # what the ZIP says about the size may be a lie
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise ImageError(f"{name}: damaged in the ZIP ({str(error)[:80]})") from None
-    except Exception as error:  # zlib.error, lzma.LZMAError
-        raise ImageError(f"{name}: damaged in the ZIP ({type(error).__name__})") from None
-    if len(data) > max_bytes:
-        raise ImageError(f"{name}: larger than the upload limit of {max_bytes >> 20} MB")
-    if len(data) > limit:
-        raise ImageError(f"{name}: the ZIP holds more than {max_bytes * ZIP_TIMES >> 20} MB; make several")
-    return read_picture(data, name, every=True)
-
-
-class _ShortReads(io.FileIO):
-    """A file that refuses to read much at once: zipfile reads a ZIP's list of files as a whole."""
-
-    limit: int | None = ZIP_LIST
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        rest = os.fstat(self.fileno()).st_size - self.tell()
-        wanted = rest if size is None or size < 0 else min(size, rest)
-        if self.limit is not None and wanted > self.limit:
-            raise ImageError(f"the ZIP lists too many files; the limit is {ZIP_ENTRIES}")
-        return super().read(size) or b""
-
-
 def _fail(error: Exception) -> Picture:
     raise error
-
-
-def _is_picture(name: str) -> bool:
-    return name.lower().endswith(tuple(READABLE_SUFFIXES))
 
 
 def _unused(name: str, names: set[str]) -> str:
@@ -807,83 +668,3 @@ def _middle(rgb: NDArray) -> NDArray:
     rows, columns = max(1, int(height * scale)), max(1, int(width * scale))
     y, x = (height - rows) // 2, (width - columns) // 2
     return np.ascontiguousarray(rgb[y : y + rows, x : x + columns])
-
-
-# ---- pictures of pictures -------------------------------------------------------------------------
-
-
-def _shown(picture: Picture) -> Image.Image:
-    """An 8-bit L or RGB image that a browser shows with the right colours; transparency on white."""
-    image = to_pil(replace(picture, pixels=to_8_bits(picture.pixels)))
-    if image.mode == "CMYK":
-        image = Image.fromarray(to_rgb(picture.pixels[None], "CMYK")[0])
-    if image.mode in ("LA", "RGBA"):
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-    return image
-
-
-def write_preview(picture: Picture, stem: Path) -> tuple[str, float]:
-    """Write a picture for the page; returns the path and the scale that it is shown at (1: every pixel)."""
-    image = _shown(picture)
-    scale = min(1.0, (PREVIEW_PIXELS / (image.width * image.height)) ** 0.5)
-    if scale < 1:
-        size = (max(1, int(image.width * scale)), max(1, int(image.height * scale)))
-        image = image.resize(size, Image.Resampling.LANCZOS)
-    options = _profile(picture, image)
-    if image.width * image.height > LOSSLESS_PIXELS and max(image.size) < 65000:
-        path = f"{stem}.jpg"
-        image.save(path, "JPEG", quality=95, subsampling=0, **options)
-    else:
-        path = f"{stem}.png"
-        image.save(path, "PNG", compress_level=1, **options)
-    return path, round(scale, 3)
-
-
-def write_thumbnail(picture: Picture, path: Path) -> str:
-    image = _shown(picture)
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
-    image.save(path, "JPEG", quality=85, **_profile(picture, image))
-    return str(path)
-
-
-def _profile(picture: Picture, shown: Image.Image) -> dict[str, Any]:
-    """What to save a picture with for its colours to be right; what is shown may have others (CMYK, LA)."""
-    profile = picture.metadata.get("icc_profile", b"")
-    return {"icc_profile": profile} if profile and describes(profile, shown.mode) else {}
-
-
-def write_difference(before: Picture, after: Picture, stem: Path) -> tuple[str, int]:
-    """A picture of (before - after), amplified around middle grey; returns path and amplification."""
-    a, b = (to_8_bits(to_rgb(p.pixels[None], p.layout)[0]) for p in (before, after))
-    step = max(1, a.shape[0] // 64)
-    deviation = float((a[::step].astype(np.int16) - b[::step]).std())
-    gain = int(np.clip(np.rint(32 / max(deviation, 1e-6)), 1, 32))
-    out = np.empty_like(a)
-    for y in range(0, len(a), _BAND):
-        band = slice(y, y + _BAND)
-        difference = a[band].astype(np.int16) - b[band]
-        out[band] = np.clip(128 + gain * difference, 0, 255)
-    return write_preview(Picture(out, "RGB", "RGB"), stem)[0], gain
-
-
-def write_channels(z: NDArray, path: Path) -> str:
-    """The channels of latents (C, h, w) side by side, blue below and orange above each one's mean."""
-    channels, height, width = z.shape
-    columns = min(channels, 8)
-    step = max(1, -(-max(height, width) // 192))  # a sheet of 8 columns stays below 1,600 pixels
-    z = z[:, ::step, ::step]
-    times = max(1, 192 // max(z.shape[1:]))
-    mean, deviation = z.mean((1, 2), keepdims=True), z.std((1, 2), keepdims=True)
-    level = np.clip((z - mean) / (2.5 * deviation + 1e-12), -1, 1)[..., None]
-    dark, low, high = (np.array(c, np.float32) for c in ((20, 24, 33), (96, 165, 250), (251, 160, 60)))
-    colour = dark + np.abs(level) ** 0.8 * (np.where(level < 0, low, high) - dark)
-    tiles = np.rint(colour).astype(np.uint8).repeat(times, 1).repeat(times, 2)
-    rows, gap = -(-channels // columns), 4
-    h, w = tiles.shape[1:3]
-    sheet = np.full((rows * (h + gap) - gap, columns * (w + gap) - gap, 4), 0, np.uint8)
-    for i, tile in enumerate(tiles):
-        y, x = i // columns * (h + gap), i % columns * (w + gap)
-        sheet[y : y + h, x : x + w, :3], sheet[y : y + h, x : x + w, 3] = tile, 255
-    Image.fromarray(sheet).save(path, compress_level=4)
-    return str(path)

@@ -7,12 +7,9 @@ a time; each is also an endpoint with a name (docs/web-ui.md).
 
 from __future__ import annotations
 
-import functools
 import html
-import inspect
 import itertools
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,18 +18,21 @@ import gradio as gr
 
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
-from zenith_ae.errors import ZenithError
 from zenith_ae.images import READABLE_SUFFIXES
-from zenith_ae.latents import BITS, DTYPES
+from zenith_ae.latents import BITS
 from zenith_ae.pipelines import PASSES
 
-from .session import EQUAL
-from .web_jobs import BatchState, Result, Workshop, sharpens, shipped_models, short
+from . import web_words as words
+from .web_endpoints import add_endpoints
+from .web_jobs import BatchState, Workshop, noise_settings, sharpens, shipped_models, short
+from .web_windows import DEVICE, StoppedError, View, Views, guarded
 
-__all__ = ["CSS", "build", "theme"]
+__all__ = ["SCRIPT", "STYLE", "build", "theme"]
+
+#: What Gradio puts into the page.
+STYLE, SCRIPT = (Path(__file__).with_name(f"web_page.{kind}") for kind in ("css", "js"))
 
 PICTURES = ["image", *sorted(READABLE_SUFFIXES)]
-DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 #: Pressed again while it computes, a button counts: else the result would not be of the settings shown.
 LATEST: dict[str, Any] = {"trigger_mode": "always_last"}
 #: What no job may hold up: another file, a press of a button.
@@ -40,281 +40,13 @@ AT_ONCE: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
 Updates = dict[Any, Any]
 VIEW: dict[str, Any] = {"buttons": ["fullscreen"], "interactive": False}
 GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "elem_classes": "pictures"}
-#: Pillow's modes for people; those that are not here say it themselves.
-WORDS = {"L": "grey", "I;16": "grey", "I": "grey", "F": "grey", "LA": "grey and alpha", "P": "palette",
-         "RGBA": "RGB and alpha", "1": "black and white"}  # fmt: skip
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
 
-CSS = """
-input:is([type=range], [type=radio], [type=checkbox]):focus-visible {
-    outline: 3px solid var(--color-accent) !important; outline-offset: 2px;
-}
-.gradio-container { max-width: none !important; }
-.gradio-container .main.fillable { max-width: 1240px !important; padding: 16px 24px !important; }
-.gradio-container .html-container { padding: 0 !important; }
-#head { align-items: center; flex-wrap: nowrap; }
-#head h1 { margin: 0; font-size: 1.5rem; letter-spacing: -.01em; }
-#head h1 small { font-size: .8rem; font-weight: 400; color: var(--body-text-color-subdued); }
-#head p { margin: 2px 0 0; color: var(--body-text-color-subdued); }
-#mode { max-width: 2.75rem; min-width: 2.75rem; font-size: 1.1rem; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(112px, 1fr)); gap: 8px; margin: 0; }
-.facts div { border: 1px solid var(--border-color-primary); border-radius: 10px; padding: 8px 12px;
-    background: var(--block-background-fill); min-width: 0; }
-.facts dt { font-size: .75rem; color: var(--body-text-color-subdued); margin: 0; overflow-wrap: anywhere; }
-.facts dd { font-size: 1.02rem; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
-.facts small { font-weight: 400; color: var(--body-text-color-subdued); font-size: .8rem; }
-.note { color: var(--body-text-color-subdued); font-size: .9rem; margin: 4px 0; overflow-wrap: anywhere; }
-.wait { border: 2px dashed var(--border-color-primary); border-radius: 12px; padding: 72px 24px;
-    text-align: center; color: var(--body-text-color-subdued); }
-.wait b { display: block; font-size: 1.1rem; color: var(--body-text-color); margin-bottom: 4px; }
-.bar { width: 100%; height: 10px; appearance: none; border: none; border-radius: 5px; overflow: hidden;
-    background: var(--border-color-primary); }
-.bar::-webkit-progress-bar { background: var(--border-color-primary); }
-.bar::-webkit-progress-value { background: var(--color-accent); }
-.bar::-moz-progress-bar { background: var(--color-accent); }
-.stale::before { content: "The settings have changed: this is the result of those before."; }
-.stale::before, .mark { display: block; border-left: 3px solid var(--color-accent); padding: 4px 12px;
-    margin-bottom: 8px; }
-.stale .facts, .stale table { opacity: .55; }
-.failed { border-left: 3px solid #d97706; padding: 4px 12px; margin: 8px 0; overflow-wrap: anywhere; }
-.failed.alone { padding: 16px; margin: 0; background: var(--block-background-fill); border-radius: 6px; }
-.failed ul { margin: 4px 0 0; padding-left: 18px; }
-.scroll { overflow-x: auto; }
-table.models { border: none !important; width: 100%; border-collapse: collapse; margin: 0;
-    font-variant-numeric: tabular-nums; }
-table.speeds td:last-child { width: 100%; }
-table.speeds td:last-child div { height: 10px; border-radius: 5px; background: var(--color-accent); }
-table.models tr, table.models th, table.models td { border: none !important; background: none !important; }
-table.models th, table.models td { padding: 7px 10px !important; text-align: right !important;
-    white-space: nowrap; border-bottom: 1px solid var(--border-color-primary) !important; }
-table.models th:first-child, table.models td:first-child, table.models th:nth-child(2),
-table.models td:nth-child(2) { text-align: left !important; }
-.whole img { width: 100%; height: auto; max-height: 80vh; object-fit: contain; }
-.pictures .grid-wrap { max-height: none !important; overflow: visible !important; height: auto !important; }
-.pictures .fixed-height { min-height: 0 !important; max-height: none !important; }
-.pictures .grid-container { height: auto !important; grid-auto-rows: auto !important;
-    grid-template-rows: none !important;
-    grid-template-columns: repeat(auto-fill, minmax(min(100%, 150px), 1fr)) !important; }
-#compare-gallery .grid-container {
-    grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)) !important; }
-.pictures .thumbnail-lg { aspect-ratio: auto !important; height: auto !important; }
-.pictures .thumbnail-lg img { height: auto !important; max-height: 80vh; object-fit: contain; }
-/* Gradio's guess from earlier jobs says nothing about this picture; the place in the queue does. */
-.eta-bar { display: none !important; }
-.halt:disabled { background: none !important; }
-#denoise-slider .wrap.full { background: color-mix(in srgb, var(--block-background-fill) 60%, transparent); }
-.progress-level { padding: 12px; border-radius: 8px; background: var(--body-background-fill); }
-.meta-text, .meta-text-center { font-size: 0 !important; }
-.meta-text::before, .meta-text-center::before { content: attr(data-place); font-size: .9rem; }
-footer .divider { display: none !important; }
-@media (max-width: 640px) {
-    .gradio-container .main.fillable { padding: 12px !important; }
-    .tab-container button { padding: 0 10px !important; font-size: .95rem; }
-    .facts { grid-template-columns: repeat(2, 1fr); }
-    .wait { padding: 28px 16px; }
-    table.models th, table.models td { padding: 6px 4px !important; font-size: .8rem; }
-    table.models:not(.speeds) :is(th, td):nth-child(2) { display: none; }
-}
-"""
-
-# The page's frame takes its colour from the reader's system alone, so it is set too.
-_TOGGLE = """() => {
-    document.body.classList.toggle('dark');
-    document.body.style.background = 'var(--body-background-fill)';
-}"""
-
-# Names for people who hear the page: Gradio has no way to give them to a button or to thumbnails.
-_NAMES = """() => {
-    const name = () => {
-        document.querySelector('#mode')?.setAttribute('aria-label', 'Light or dark');
-        for (const picture of document.querySelectorAll('.examples img'))
-            if (!picture.alt) picture.alt = 'Example ' + picture.src.split('/').pop();
-        for (const place of document.querySelectorAll('.outcome')) place.setAttribute('aria-live', 'polite');
-    };
-    name();
-    new MutationObserver(name).observe(document.body, {childList: true, subtree: true});
-}"""
-
-# A result says so where its settings are not those beside it. Where only shares of what is known are others,
-# a result of these follows by itself. A job that is stopped leaves the result of before.
-_STALE = """() => {
-    const fields = (tab) => [...tab.querySelectorAll('.settings input')];
-    const value = (field) => ['radio', 'checkbox'].includes(field.type) ? field.checked : field.value;
-    const snapshot = (tab) => new Map(fields(tab).map((field) => [field, value(field)]));
-    const tabs = new Map();  // of each: what it shows, of which settings, those asked for, and of before
-    const state = (tab) => {
-        if (!tabs.has(tab)) tabs.set(tab, {of: snapshot(tab), asked: null, before: null, busy: false});
-        return tabs.get(tab);
-    };
-    const others = (tab) => {  // fields of which nothing is known have just come, as they were before
-        const {of} = state(tab);
-        for (const field of fields(tab)) if (!of.has(field)) of.set(field, value(field));
-        return fields(tab).filter((field) => of.get(field) !== value(field));
-    };
-    const follow = (tab) => {
-        const changed = others(tab);
-        if (changed.length && changed.every((field) => field.closest('.share')) && !state(tab).busy
-            && tab.querySelector('.result.adjustable')) tab.querySelector('.adjust').click();
-    };
-    const show = () => {
-        for (const tab of document.querySelectorAll('[role=tabpanel]')) {
-            const place = tab.querySelector('.outcome'), known = state(tab);
-            const result = place?.querySelector('.result, .failed') ?? null;
-            const number = result && (result.dataset.number ?? result);  // an element may be used again
-            if (number !== known.number) {
-                known.number = number;
-                if (result && known.asked) Object.assign(known, {of: known.asked, asked: null, busy: false});
-                if (result) follow(tab);
-            }
-            place?.classList.toggle('stale', !!place.querySelector('.result') && others(tab).length > 0);
-        }
-    };
-    const listen = (event, place, work) => document.addEventListener(event, ({target}) => {
-        const tab = target.closest('[role=tabpanel]');
-        if (tab && target.closest(place)) work(tab);
-        show();
-    });
-    listen('input', '.settings', () => {});
-    const soon = (tab) => setTimeout(() => { follow(tab); show(); }, 100);  // when all fields have the value
-    listen('change', '.share', soon);
-    listen('click', '.settings .reset-button', soon);
-    listen('click', '.adjust', (tab) => { state(tab).asked = snapshot(tab); });
-    listen('click', '.go', (tab) => {
-        const known = state(tab), now = snapshot(tab);
-        Object.assign(known, {before: known.of, of: now, asked: now, busy: true});
-        if (innerWidth <= 640) tab.querySelector('.results').scrollIntoView({behavior: 'smooth'});
-    });
-    listen('click', '.halt', (tab) => {
-        const known = state(tab);
-        Object.assign(known, {of: known.before ?? known.of, asked: null, before: null, busy: false});
-        tab.querySelector('.go').focus();  // this button has had its use
-    });
-    const seen = {childList: true, subtree: true, characterData: true, attributeFilter: ['data-number']};
-    new MutationObserver(show).observe(document.body, seen);
-}"""
 
 # A list of options is no field of the browser, which would tell that it changed.
 _CHOSEN = """() => {
     document.querySelector('#latents-settings').dispatchEvent(new Event('input', {bubbles: true}));
 }"""
-
-# The place in the queue, in words, to where CSS shows it.
-_PLACES = """() => {
-    const name = () => {
-        for (const line of document.querySelectorAll('.meta-text, .meta-text-center')) {
-            const [, place] = line.textContent.match(/queue: (\\d+)\\//) ?? [];
-            const words = place ? `Place ${place} in the queue` : '';
-            if (line.dataset.place === words) continue;
-            line.dataset.place = words;
-            line.role = 'status';
-            line.ariaLabel = words;
-        }
-    };
-    new MutationObserver(name).observe(document.body, {childList: true, subtree: true, characterData: true});
-}"""
-
-
-class _StoppedError(ZenithError):
-    """Nobody wants the result of this job any more."""
-
-
-class _View:
-    """What a tab of one window holds and shows, and its job. Jobs wait in a queue: what comes late asks here.
-
-    Attributes
-    ----------
-    shown : the file of which a result is there.
-    pictured : whether there is a picture.
-    moved : whether there are other files than those of the job; only in tabs of many.
-    """
-
-    def __init__(self, workshop: Workshop) -> None:
-        self.shown: str | None = None
-        self.pictured = self.moved = False
-        self._workshop = workshop
-        self._lock = threading.Lock()  # presses and jobs are in different threads
-        self._file: str | None = None
-        self._gone: set[str | None] = set()
-        self._presses = 0
-        self._wanted: int | None = None  # the press of which a job waits or is at work
-        self._job: tuple[str | None, threading.Event] | None = None
-
-    def turn(self, file: str | None) -> None:
-        """Another file is there, or none: a job of the one before has no use."""
-        with self._lock:
-            if file != self._file:
-                self._workshop.forget(self._file)
-            self._gone = (self._gone | {self._file}) - {file}
-            self._file = file
-            if self.shown != file:  # else its job was faster than this
-                self.shown, self.pictured = None, False
-            if self._job and self._job[0] != file:
-                self._job[1].set()
-
-    def has_gone(self, file: str | None) -> bool:
-        return file in self._gone
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a job is wanted that waits or is at work."""
-        return self._wanted is not None
-
-    def press(self) -> int:
-        """A job is asked for; returns the number by which it is known. Those before are not wanted."""
-        with self._lock:
-            self._presses += 1
-            self._wanted, self.moved = self._presses, False
-            if self._job:
-                self._job[1].set()
-            return self._presses
-
-    def stop(self) -> bool:
-        """No job is wanted; returns whether one is at work."""
-        with self._lock:
-            self._wanted = None
-            if self._job:
-                self._job[1].set()
-            return self._job is not None
-
-    def begin(self, press: int, file: str | None = None) -> threading.Event:
-        """A job has its turn; the flag, which may be set from the beginning, says when to stop."""
-        flag = threading.Event()
-        with self._lock:
-            self._job = file, flag
-            if press != self._wanted or self.has_gone(file):
-                flag.set()
-        return flag
-
-    def end(self, press: int) -> None:
-        with self._lock:
-            self._job = None
-            if press == self._wanted:
-                self._wanted = None
-
-
-class _Views:
-    """The view of a tab in each window. The job of a window that closes stops."""
-
-    def __init__(self, page: gr.Blocks, workshop: Workshop) -> None:
-        self._views: dict[str, _View] = {}
-        self._workshop = workshop
-        page.unload(self._leave)
-
-    def of(self, request: gr.Request) -> _View:
-        """For what happens in a window, which makes its view."""
-        return self._views.setdefault(str(request.session_hash), _View(self._workshop))
-
-    def still(self, request: gr.Request) -> _View | None:
-        """For what had to wait, while its window may have closed."""
-        return self._views.get(str(request.session_hash))
-
-    def press(self, request: gr.Request) -> int:
-        return self.of(request).press()
-
-    def _leave(self, request: gr.Request) -> None:
-        if view := self._views.pop(str(request.session_hash), None):
-            view.stop()
-            view.turn(None)
 
 
 def theme() -> gr.themes.Base:
@@ -361,11 +93,7 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
                 "<p>Cleans noisy pictures, sharpens soft ones. "
                 "Everything stays on the computer that runs this page.</p>"
             )
-            mode = gr.Button("◐", elem_id="mode", size="sm")
-        mode.click(None, js=_TOGGLE, **PRIVATE)
-        page.load(None, js=_NAMES, **PRIVATE)
-        page.load(None, js=_STALE, **PRIVATE)
-        page.load(None, js=_PLACES, **PRIVATE)
+            gr.Button("◐", elem_id="mode", size="sm")
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Denoise", id="denoise"):
                 _denoise_tab(page, workshop, noisy)
@@ -375,19 +103,10 @@ def build(workshop: Workshop, noisy: Sequence[Path], clean: Sequence[Path]) -> g
                 _batch_tab(page, workshop)
             with gr.Tab("Compare", id="compare"):
                 _compare_tab(page, workshop, clean[:1])
-        _endpoints(workshop)
+        add_endpoints(workshop)
     # Gradio's /run and /api go past the queue: whoever asks there has a job at once, and any number of them.
     page.queue(max_size=64, default_concurrency_limit=2, api_open=False)
     return page
-
-
-def _for_api(workshop: Workshop, work: Callable) -> Callable:
-    """``work`` whose every failure is an error of one line for the client."""
-
-    def complain(error: Exception) -> Any:
-        raise gr.Error(workshop.describe(error), print_exception=False) from None
-
-    return _guarded(work, complain)
 
 
 def _for_page(workshop: Workshop, work: Callable, place: gr.HTML, blank: Callable[[], Updates]) -> Callable:
@@ -400,12 +119,12 @@ def _for_page(workshop: Workshop, work: Callable, place: gr.HTML, blank: Callabl
         text = html.escape(workshop.describe(error))
         return blank() | {place: f"<div class='failed alone' role=alert>{text}</div>"}
 
-    return _guarded(work, complain)
+    return guarded(work, complain)
 
 
 def _for_file(
     workshop: Workshop,
-    views: _Views,
+    views: Views,
     work: Callable,
     place: gr.HTML,
     blank: Callable[[], Updates],
@@ -426,7 +145,7 @@ def _for_file(
 
         def report(share: float) -> None:
             if flag.is_set():
-                raise _StoppedError
+                raise StoppedError
             if 0 < share < 1:  # else it may be over before anybody sees it
                 progress(share, desc="Working")
 
@@ -435,7 +154,7 @@ def _for_file(
             try:
                 report(0)
                 updates: Updates = work(report, file, *settings)
-            except _StoppedError:
+            except StoppedError:
                 return {}
             failed = False
             return updates
@@ -451,30 +170,10 @@ def _for_file(
     return run
 
 
-def _guarded(work: Callable, complain: Callable[[Exception], Any]) -> Callable:
-    """``work``, a function or a generator, whose failures end in what ``complain`` returns or raises."""
-
-    @functools.wraps(work)
-    def run(*values: Any) -> Any:
-        try:
-            return work(*values)
-        except Exception as error:
-            return complain(error)
-
-    @functools.wraps(work)
-    def stream(*values: Any) -> Iterator[Any]:
-        try:
-            yield from work(*values)
-        except Exception as error:
-            yield complain(error)
-
-    return stream if inspect.isgeneratorfunction(work) else run
-
-
 class _Buttons:
     """The button that starts a tab's job, the one that ends it, and where the number of a press is kept."""
 
-    def __init__(self, views: _Views, label: str, tab: str) -> None:
+    def __init__(self, views: Views, label: str, tab: str) -> None:
         self._views = views
         with gr.Row():
             self.go = gr.Button(label, variant="primary", size="lg", elem_id=f"{tab}-go", elem_classes="go",
@@ -550,22 +249,11 @@ def _noise_controls() -> list[Any]:
     return [model, auto, level, strength, luma, chroma, grain, passes]
 
 
-def _settings(*values: float | None) -> dict[str, Any]:
-    """What a denoising job is told; of a field that was left empty, what holds without it."""
-    usual = {"strength": 1.0, "luma": 1.0, "chroma": 1.0, "grain": 0.0, "passes": 1}
-    return {k: usual[k] if value is None else value for k, value in zip(usual, values, strict=True)}
-
-
-def _level(sigma: float | None) -> float | None:
-    """A noise level of the API, where a negative one, or none, is to be estimated."""
-    return None if sigma is None or sigma < 0 else sigma
-
-
 # ---- Denoise ----------------------------------------------------------------------------------------
 
 
 def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
-    views = _Views(page, workshop)
+    views = Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture", [*PICTURES, ".zip"])  # to be told where a ZIP goes
@@ -575,7 +263,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             buttons = _Buttons(views, "Denoise", "denoise")
             adjust = gr.Button("Adjust", visible="hidden", elem_classes="adjust")
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
-            wait = gr.HTML(_wait("Your picture appears here", "Drop one, or click an example."))
+            wait = gr.HTML(words.placeholder("Your picture appears here", "Drop one, or click an example."))
             slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
                                     buttons=["fullscreen"], elem_id="denoise-slider")  # fmt: skip
             facts = gr.HTML(elem_id="denoise-facts", elem_classes="outcome")
@@ -609,13 +297,13 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         view.turn(file)
         return {facts: gr.skip()} if view.shown else blank() | {wait: gr.HTML(visible=not file), facts: ""}
 
-    def look(view: _View, file: str, model: str) -> Updates:
+    def look(view: View, file: str, model: str) -> Updates:
         result = workshop.inspect(file, model)
         view.pictured = not view.has_gone(file)
         before = result.files["before"]
         updates = blank() | {
             slider: gr.ImageSlider(value=(before, before), visible=True),
-            facts: _facts(_what(result.facts), _noise_fact(result.facts)),
+            facts: words.cards(words.picture_card(result.facts), words.noise_card(result.facts)),
         }
         if (sigma := result.facts.get("sigma")) is not None:  # where it begins if somebody takes over by hand
             updates[level] = min(100.0, round(sigma * 2) / 2)
@@ -634,9 +322,11 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     def run(
         report: Progress, file: str | None, model: str, auto: bool, sigma: float, *settings: Any
     ) -> Updates:
-        result = workshop.denoise(file, model, None if auto else sigma, report, True, **_settings(*settings))
+        result = workshop.denoise(
+            file, model, None if auto else sigma, report, True, **noise_settings(*settings)
+        )
         found, files = result.facts, result.files
-        cards = _facts(_what(found), _noise_fact(found), _time(found))
+        cards = words.cards(words.picture_card(found), words.noise_card(found), words.time_card(found))
         adjustable = " adjustable" if found.get("adjustable") else ""
         sharpened = sharpens(model)
         note = f"The difference, amplified {found['gain']} times; middle grey is unchanged. "
@@ -649,7 +339,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             wait: gr.HTML(visible=False),
             slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
             facts: f"<div class='result{adjustable}' data-number={next(numbers)}>{cards}</div>"
-            + _notes(found),
+            + words.notes(found),
             get: _download(found, files["picture"]),
             more: gr.Accordion("What was changed" if sharpened else "What was removed", visible=True),
             removed: files["removed"],
@@ -674,7 +364,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
 
 def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
-    names, views = shipped_models("autoencoder"), _Views(page, workshop)
+    names, views = shipped_models("autoencoder"), Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             file = _drop("A picture, or a latent file", [*PICTURES, ".safetensors"])
@@ -687,7 +377,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                                  label="Numbers", info="8 bit is a quarter of 32, and close.")  # fmt: skip
             buttons = _Buttons(views, "Encode and decode", "latents")
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
-            wait = gr.HTML(_wait("A picture becomes latents and comes back",
+            wait = gr.HTML(words.placeholder("A picture becomes latents and comes back",
                                  "Drop a picture, or a .latent.safetensors file to decode."))  # fmt: skip
             slider = gr.ImageSlider(label="Original and decoded", type="filepath", visible=False,
                                     buttons=["fullscreen"], elem_id="latents-slider")  # fmt: skip
@@ -725,24 +415,24 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         found, files = result.facts, result.files
         numbers = f" <small>{BITS[found['dtype']]} bit</small>" if "dtype" in found else ""
         cards = [
-            _what(found),
+            words.picture_card(found),
             ("Model", f"{short(found['model'])}{numbers}"),
-            *([] if decode else [_close(found)]),
-            _size(found),
-            _time(found),
+            *([] if decode else [words.closeness_card(found)]),
+            words.latents_card(found),
+            words.time_card(found),
         ]
         shape = found["latent_shape"]
-        words = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
+        note = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
         updates = blank() | {
-            facts: f"<div class=result>{_facts(*cards)}</div>" + _notes(found),
+            facts: f"<div class=result>{words.cards(*cards)}</div>" + words.notes(found),
             get: _download(found, files["picture"], "picture"),
             grid: gr.Accordion(visible=True),
             channels: files["channels"],
-            grid_note: f"<p class=note>{words}</p>",
+            grid_note: f"<p class=note>{note}</p>",
         }
         if decode:
             return updates | {decoded: gr.Image(value=files["after"], visible=True)}
-        name = f"Download latents ({_bytes(found['latent_bytes'])})"
+        name = f"Download latents ({words.file_size(found['latent_bytes'])})"
         return updates | {
             slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
             get_latents: gr.DownloadButton(name, value=files["latents"], visible=True),
@@ -773,7 +463,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
 
 
 def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
-    views = _Views(page, workshop)
+    views = Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
             files = _drop("Pictures, or a ZIP of them", None, many=True)
@@ -784,7 +474,9 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
             stop = gr.Button("Cancel", visible=False, variant="stop", elem_id="batch-stop")
             pressed = gr.Number(visible=False)
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
-            waiting = _wait("Many pictures at once", "You get a ZIP with the same names and formats.")
+            waiting = words.placeholder(
+                "Many pictures at once", "You get a ZIP with the same names and formats."
+            )
             status = gr.HTML(waiting, elem_id="batch-status", elem_classes="outcome")
             get = gr.DownloadButton("Download", visible=False, variant="primary", elem_id="batch-get")
             gallery = gr.Gallery(show_label=False, columns=4, visible=False,
@@ -812,18 +504,18 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
 
         def look(_: float) -> None:
             if views.still(request) is None:  # else the picture in hand is finished
-                raise _StoppedError
+                raise StoppedError
 
         try:
             if flag.is_set():  # while it waited; the page says so already
                 yield {status: gr.skip()}
                 return
-            for state in workshop.batch(files, model, level, flag.is_set, look, **_settings(*settings)):
+            for state in workshop.batch(files, model, level, flag.is_set, look, **noise_settings(*settings)):
                 begins = not state.done and not state.share
                 new = state.finished or begins or len(state.thumbnails) >= shown + (1 if shown < 8 else 8)
                 shown = len(state.thumbnails) if new else shown
                 updates: Updates = {
-                    status: (_OTHER_FILES if view.moved else "") + _batch_status(state),
+                    status: (_OTHER_FILES if view.moved else "") + words.batch_status(state),
                     go: gr.Button(interactive=state.finished),
                 }
                 if state.finished:
@@ -870,44 +562,15 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
 _OTHER_FILES = "<p class=mark>The files have changed: this is the batch of those before.</p>"
 
 
-def _batch_status(state: BatchState) -> str:
-    done, total, left, good = state.done, state.total, state.seconds_left, state.good
-    parts = [f'<progress class=bar max="{total}" value="{done + state.share:g}"></progress>']
-    rate = state.megapixels / state.seconds if state.seconds > 0 else 0
-    if state.finished:
-        word = "Cancelled" if state.cancelled else "Done"
-        text = f"{word}: {good} of {total} pictures in {_seconds(state.seconds)}"
-        rest = f", {total - done} not started" if done < total else ""
-        parts.append(f"<p class=result><b>{text}</b>{rest}</p>")
-    else:
-        text = f"{done} of {total}, now {html.escape(state.current)}"
-        rest = "" if left is None else f", about {_seconds(max(1.0, round(left)))} to go"
-        parts.append(f"<p><b>{text}</b>{rest}</p>")
-    if good:
-        speed = f"{_digits(rate, 2)} megapixels per second"
-        parts.append(f"<p class=note>{speed}, reading and writing included</p>")
-    if state.left_out:
-        words = "file was" if state.left_out == 1 else "files were"
-        parts.append(f"<p class=note>{state.left_out} other {words} left out of the ZIP</p>")
-    if state.notes:
-        shown = state.shown(state.notes)
-        lines = "".join(f"<li>{html.escape(f'{name}: {note}')}</li>" for name, note in shown)
-        parts.append(f"<div class=note><ul>{lines}</ul></div>")
-    if state.failed:
-        lines = "".join(f"<li>{html.escape(text)}</li>" for _, text in state.shown(state.failed))
-        parts.append(f"<div class=failed><b>{len(state.failed)} failed</b><ul>{lines}</ul></div>")
-    return "".join(parts)
-
-
 def _zip_label(state: BatchState) -> str:
-    return f"Download the ZIP ({_bytes(Path(str(state.archive)).stat().st_size)})"
+    return f"Download the ZIP ({words.file_size(Path(str(state.archive)).stat().st_size)})"
 
 
 # ---- Compare ----------------------------------------------------------------------------------------
 
 
 def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) -> None:
-    views = _Views(page, workshop)
+    views = Views(page, workshop)
     names = [*shipped_models("denoiser"), *shipped_models("autoencoder")]
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
@@ -919,7 +582,9 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                                   info="Denoisers get the picture with this noise.")  # fmt: skip
             buttons = _Buttons(views, "Compare", "compare")
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
-            wait = gr.HTML(_wait("Every model on one picture", "Side by side, with time and quality."))
+            wait = gr.HTML(
+                words.placeholder("Every model on one picture", "Side by side, with time and quality.")
+            )
             gallery = gr.Gallery(show_label=False, columns=2, visible=False,
                                  **GALLERY, elem_id="compare-gallery")  # fmt: skip
             table = gr.HTML(elem_id="compare-table", elem_classes="outcome")
@@ -940,19 +605,24 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         shown = []
         for key, path in result.files.items():
             if key in rows:
-                caption = f"{short(key)}: {_decibels(rows[key]['psnr'])}"
+                caption = f"{short(key)}: {words.decibels(rows[key]['psnr'])}"
             elif key == "noisy":
-                caption = f"with noise {result.facts['sigma']:g}: {_decibels(result.facts['noisy_psnr'])}"
+                caption = (
+                    f"with noise {result.facts['sigma']:g}: {words.decibels(result.facts['noisy_psnr'])}"
+                )
             elif key == "soft":
-                caption = f"blurred: {_decibels(result.facts['soft_psnr'])}"
+                caption = f"blurred: {words.decibels(result.facts['soft_psnr'])}"
             else:
                 caption = "original"
             shown.append((path, caption))
-        return blank() | {gallery: gr.Gallery(value=shown, visible=True), table: _table(result)}
+        return blank() | {
+            gallery: gr.Gallery(value=shown, visible=True),
+            table: words.comparison_table(result),
+        }
 
     def bench() -> Iterator[Updates]:
         yield {chart: "<p class=note>Measuring …</p>"}
-        yield {chart: _bars(workshop.benchmark())}
+        yield {chart: words.speed_bars(workshop.benchmark())}
 
     def turn(request: gr.Request, file: str | None) -> Updates:
         view = views.of(request)
@@ -972,215 +642,6 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                   **DEVICE, **PRIVATE)  # fmt: skip
 
 
-def _bars(speeds: Sequence[tuple[str, float]]) -> str:
-    """Megapixels per second of (model, number) as bars, the fastest first."""
-    most = max(speed for _, speed in speeds)
-    rows = "".join(
-        f"<tr><td>{name}</td><td>{speed:g}</td>"
-        f"<td><div style='width: {100 * speed / most:.1f}%'></div></td></tr>"
-        for name, speed in sorted(speeds, key=lambda one: -one[1])
-    )
-    head = "<tr><th>Model</th><th>MP/s</th><th></th></tr>"
-    return f"<table class='models speeds'>{head}{rows}</table>"
-
-
-def _table(result: Result) -> str:
-    head = "".join(f"<th>{t}</th>" for t in ("Model", "Does", "PSNR, dB", "SSIM", "Time", "MP/s"))
-    rows = "".join(
-        f"<tr><td>{short(r['model'])}</td><td>{r['does']}</td><td>{_decibels(r['psnr'], '')}</td>"
-        f"<td>{r['ssim']:.4f}</td><td>{_seconds(r['seconds'])}</td><td>{r['megapixels_per_second']:g}</td></tr>"
-        for r in result.facts["rows"]
-    )
-    note = "Higher PSNR and SSIM are closer to the original; MP/s are megapixels per second."
-    if result.facts["cut"]:
-        note += f" Measured on the middle {result.facts['width']} × {result.facts['height']} pixels."
-    table = f"<table class=models><tr>{head}</tr>{rows}</table>"
-    return f"<div class='scroll result'>{table}</div><p class=note>{note}</p>"
-
-
-# ---- endpoints --------------------------------------------------------------------------------------
-
-
-def _endpoints(workshop: Workshop) -> None:
-    """The API: each endpoint takes files and settings, and gives files and a JSON object of facts."""
-    denoisers, autoencoders = shipped_models("denoiser"), shipped_models("autoencoder")
-    with gr.Row(visible=False):
-        picture = gr.File(label="picture", type="filepath")
-        several = gr.File(label="pictures or ZIP files", file_count="multiple", type="filepath")
-        denoiser = gr.Dropdown(list(denoisers), value=denoisers[0] if denoisers else None, label="model")
-        autoencoder = gr.Dropdown(list(autoencoders), label="model",
-                                  value=autoencoders[0] if autoencoders else None)  # fmt: skip
-        chosen = gr.CheckboxGroup(
-            [*denoisers, *autoencoders], value=[*denoisers, *autoencoders], label="models"
-        )
-        sigma = gr.Number(-1, minimum=-1, maximum=255, label="noise level, 0 to 255; -1 estimates it")
-        added = gr.Number(25, minimum=0, maximum=255, label="noise to add for denoisers")
-        settings: list[Any] = [
-            gr.Number(value, minimum=0, maximum=1, label=f"{name}, 0 to 1")
-            for name, value in (("strength", 1), ("luma", 1), ("chroma", 1), ("grain", 0))
-        ]
-        settings.append(gr.Radio(list(PASSES), value=1, label="passes"))
-        dtype = gr.Radio(list(DTYPES), value="fp16", label="number format of the latents")
-        file, facts = gr.File(label="result"), gr.JSON(label="facts")
-        second = gr.File(label="latents")
-        trigger = gr.Button()
-
-    def denoise(
-        picture: str,
-        model: str | None,
-        sigma: float | None = -1,
-        strength: float | None = 1,
-        luma: float | None = 1,
-        chroma: float | None = 1,
-        grain: float | None = 0,
-        passes: int | None = 1,
-    ) -> tuple[str, dict]:
-        """Remove noise; the file keeps its format, size, mode and bit depth."""
-        settings = _settings(strength, luma, chroma, grain, passes)
-        result = workshop.denoise(picture, model or denoisers[0], _level(sigma), **settings)
-        return result.files["picture"], result.facts
-
-    def encode(picture: str, model: str | None, dtype: str | None = "fp16") -> tuple[str, dict]:
-        """Encode a picture to a latent file."""
-        result = workshop.encode(picture, model or autoencoders[0], dtype or "fp16")
-        return result.files["latents"], result.facts
-
-    def decode(latents: str) -> tuple[str, dict]:
-        """Decode a latent file to a PNG."""
-        result = workshop.decode(latents)
-        return result.files["picture"], result.facts
-
-    def roundtrip(picture: str, model: str | None, dtype: str | None = "fp16") -> tuple[str, str, dict]:
-        """Encode and decode; the picture, its latent file, and how close they are."""
-        result = workshop.roundtrip(picture, model or autoencoders[0], dtype or "fp16")
-        return result.files["picture"], result.files["latents"], result.facts
-
-    def batch(
-        pictures: list[str],
-        model: str | None,
-        sigma: float | None = -1,
-        strength: float | None = 1,
-        luma: float | None = 1,
-        chroma: float | None = 1,
-        grain: float | None = 0,
-        passes: int | None = 1,
-    ) -> Iterator[tuple[str | None, dict]]:
-        """Denoise many pictures or ZIP files; progress on the way, a ZIP at the end."""
-        settings = _settings(strength, luma, chroma, grain, passes)
-        for state in workshop.batch(
-            pictures, model or denoisers[0], _level(sigma), lambda: False, **settings
-        ):
-            lists = {"failed": state.shown(state.failed), "notes": state.shown(state.notes)}
-            report = {k: v for k, v in vars(state).items() if k not in ("thumbnails", "archive")} | lists
-            yield state.archive, report
-
-    def compare(picture: str, models: list[str], sigma: float | None = 25) -> dict:
-        """PSNR, SSIM and time of models on one picture."""
-        return workshop.compare(picture, models, sigma).facts
-
-    def benchmark() -> dict[str, float]:
-        """Megapixels per second of every model on this machine."""
-        return dict(workshop.benchmark())
-
-    def models() -> dict[str, list[str]]:
-        """Names of the models."""
-        return {"denoiser": list(denoisers), "autoencoder": list(autoencoders)}
-
-    for work, inputs, outputs in (
-        (denoise, [picture, denoiser, sigma, *settings], [file, facts]),
-        (encode, [picture, autoencoder, dtype], [file, facts]),
-        (decode, [picture], [file, facts]),
-        (roundtrip, [picture, autoencoder, dtype], [file, second, facts]),
-        (batch, [several, denoiser, sigma, *settings], [file, facts]),
-        (compare, [picture, chosen, added], [facts]),
-        (benchmark, [], [facts]),
-        (models, [], [facts]),
-    ):
-        description = inspect.getdoc(work)
-        trigger.click(_for_api(workshop, work), inputs, outputs, api_name=work.__name__,
-                      api_description=description, **DEVICE)  # fmt: skip
-
-
-# ---- words ------------------------------------------------------------------------------------------
-
-
-def _wait(title: str, text: str) -> str:
-    return f"<div class=wait><b>{title}</b>{text}</div>"
-
-
-def _facts(*items: tuple[str, str]) -> str:
-    """Pairs of (what, value as HTML) as small cards."""
-    return "<dl class=facts>" + "".join(f"<div><dt>{a}</dt><dd>{b}</dd></div>" for a, b in items) + "</dl>"
-
-
-def _what(facts: dict[str, Any]) -> tuple[str, str]:
-    mode = WORDS.get(facts["mode"], facts["mode"])
-    kind = f"{facts['format'] or ''} {mode}, {facts['bits']} bit".strip()
-    return html.escape(
-        facts["name"]
-    ), f"{facts['width']} × {facts['height']} <small>{html.escape(kind)}</small>"
-
-
-def _noise_fact(facts: dict[str, Any]) -> tuple[str, str]:
-    if "sigma" not in facts:
-        return "Noise level", "not known"
-    level = facts["sigma"]
-    bounds = ((2, "hardly any"), (8, "faint"), (20, "visible"), (40, "strong"), (256, "very strong"))
-    words = next(word for bound, word in bounds if level < bound or bound == 256)
-    return "Noise level" + (
-        " found" if facts.get("estimated", True) else ""
-    ), f"{level:.1f} <small>{words}</small>"
-
-
-def _time(facts: dict[str, Any]) -> tuple[str, str]:
-    speed = f"{facts['megapixels_per_second']:g} megapixels/s"
-    if facts.get("remembered"):
-        speed = "without the network"
-    return "Time", f"{_seconds(facts['seconds'])} <small>{speed}</small>"
-
-
-def _digits(number: float, count: int) -> str:
-    """A number with so many digits, and no power of ten in any that is shown here."""
-    return f"{float(f'{number:.{count}g}'):g}"
-
-
-def _decibels(psnr: float, unit: str = " dB") -> str:
-    return "equal" if psnr >= EQUAL else f"{psnr:.2f}{unit}"
-
-
-def _close(facts: dict[str, Any]) -> tuple[str, str]:
-    return "Closeness", f"{_decibels(facts['psnr'])} <small>PSNR, SSIM {facts['ssim']:.3f}</small>"
-
-
-def _size(facts: dict[str, Any]) -> tuple[str, str]:
-    size = _bytes(facts["latent_bytes"])
-    return "Latents", f"{_digits(facts['bits_per_pixel'], 3)} <small>bits per pixel, {size}</small>"
-
-
-def _notes(facts: dict[str, Any]) -> str:
-    notes = [*facts.get("notes", [])]
-    if facts["pictures"] > 1:
-        notes.append(f"all {facts['pictures']} pictures in the file are done; the first is shown")
-    if facts.get("shown", 1) < 1:
-        notes.append(f"shown here at {facts['shown']:.0%} of its size; the download has every pixel")
-    return "".join(f"<p class=note>Note: {html.escape(note)}.</p>" for note in notes)
-
-
 def _download(facts: dict[str, Any], path: str, what: str | None = None) -> gr.DownloadButton:
-    label = f"Download {what or facts['output']} ({_bytes(facts['output_bytes'])})"
+    label = f"Download {what or facts['output']} ({words.file_size(facts['output_bytes'])})"
     return gr.DownloadButton(label, value=path, visible=True)
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"
-
-
-def _bytes(size: int) -> str:
-    if size >= 2**20 - 2**9:
-        return f"{size / 2**20:.1f} MB"
-    return f"{max(1, round(size / 1024))} KB"

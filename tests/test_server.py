@@ -31,6 +31,7 @@ from fastapi.testclient import TestClient
 
 import zenith_ae
 from zenith_ae.app import server as server_module
+from zenith_ae.app import server_jobs
 from zenith_ae.app.server import Limits, create_app
 from zenith_ae.app.tools import serve
 from zenith_ae.errors import IsaError, MissingDependencyError
@@ -70,7 +71,7 @@ def client():
 
 def test_a_model_is_loaded_once_by_requests_at_once(monkeypatch):
     from zenith_ae import pipelines
-    from zenith_ae.app.server import _Worker
+    from zenith_ae.app.server_jobs import Worker
 
     real, loaded = pipelines.load, []
 
@@ -80,7 +81,7 @@ def test_a_model_is_loaded_once_by_requests_at_once(monkeypatch):
         return real(*arguments, **options)
 
     monkeypatch.setattr(pipelines, "load", load)
-    worker = _Worker(Limits(jobs=4), 1)
+    worker = Worker(Limits(jobs=4), 1)
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: worker.model("zenith-denoise", "denoiser"), range(4)))
     assert len(loaded) == 1 and all(model is found[0] for model in found)
@@ -517,7 +518,7 @@ def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():
     ids=["stalls", "drips", "takes its time"],
 )
 def test_a_body_that_does_not_come_is_given_up(monkeypatch, size, drops, ends, status, said):
-    monkeypatch.setattr(server_module, "STALL", 0.6)
+    monkeypatch.setattr(server_jobs, "STALL", 0.6)
     app, sent = create_app(Limits(queue=0), threads=1), []
 
     async def main():

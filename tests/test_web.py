@@ -29,9 +29,10 @@ from PIL import Image
 
 from zenith_ae import app
 from zenith_ae import weights as weights_module
-from zenith_ae.app import web, web_jobs
+from zenith_ae.app import web, web_jobs, web_previews, web_zip
 from zenith_ae.app.cli import run as run_cli
-from zenith_ae.app.web_jobs import Workshop, safe_name, shipped_models
+from zenith_ae.app.web_jobs import Workshop, shipped_models
+from zenith_ae.app.web_zip import safe_name
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.images import Picture, read_picture
 from zenith_ae.latents import LatentFile, encode_latents, read_latents, write_latents
@@ -216,15 +217,15 @@ def test_a_profile_goes_with_the_colours_that_it_describes(tmp_path, colours, ke
     """Transparency is shown on white, so grey with it as RGB."""
     profile = bytes(16) + colours + bytes(108)
     seen = Picture(np.full((9, 9, 2), 100, np.uint8), "LA", "LA", metadata={"icc_profile": profile})
-    for path in (web_jobs.write_preview(seen, tmp_path / "a")[0],
-                 web_jobs.write_thumbnail(seen, tmp_path / "b.jpg")):  # fmt: skip
+    for path in (web_previews.write_preview(seen, tmp_path / "a")[0],
+                 web_previews.write_thumbnail(seen, tmp_path / "b.jpg")):  # fmt: skip
         with Image.open(path) as image:
             assert image.mode == "RGB" and ("icc_profile" in image.info) == kept
 
 
 def test_large_picture_is_shown_smaller_but_written_whole(shop, monkeypatch):
-    monkeypatch.setattr(web_jobs, "PREVIEW_PIXELS", 1000)
-    monkeypatch.setattr(web_jobs, "LOSSLESS_PIXELS", 500)
+    monkeypatch.setattr(web_previews, "PREVIEW_PIXELS", 1000)
+    monkeypatch.setattr(web_previews, "LOSSLESS_PIXELS", 500)
     result = shop.denoise(put(shop, "big.png", Image.fromarray(noise((100, 80)))), "adds-sigma")
     with Image.open(result.files["after"]) as shown, Image.open(result.files["picture"]) as whole:
         assert shown.format == "JPEG" and shown.width * shown.height <= 1000
@@ -239,7 +240,7 @@ def test_difference_is_grey_where_nothing_changed_and_amplified_elsewhere(shop):
     pixels = np.full((16, 16, 3), 100, np.uint8)
     changed = pixels.copy()
     changed[:, 8:] -= 4
-    path, gain = web_jobs.write_difference(
+    path, gain = web_previews.write_difference(
         Picture(pixels, "RGB", "RGB"), Picture(changed, "RGB", "RGB"), shop.new_folder() / "d"
     )
     shown = np.asarray(Image.open(path)).astype(int)
@@ -482,10 +483,10 @@ def test_a_batch_that_runs_out_of_room_ends_with_what_is_done(shop, limit):
         assert archive.testzip() is None and len(archive.namelist()) == done
     assert not list(Path(last.archive).parent.glob("*.png"))
     pytest.importorskip("gradio")
-    from zenith_ae.app.web_page import _batch_status
+    from zenith_ae.app.web_words import batch_status
 
     left = f", {4 - done} not started" if done < 4 else ""
-    assert re.search(rf"Done: {done} of 5 pictures in [^<]*</b>{left}<", _batch_status(last))
+    assert re.search(rf"Done: {done} of 5 pictures in [^<]*</b>{left}<", batch_status(last))
 
 
 def test_while_a_batch_runs_the_latest_failures_are_shown_and_all_at_the_end(shop):
@@ -510,10 +511,10 @@ def test_numbers_that_are_none_are_refused(shop):
 )
 def test_times_are_rounded_before_their_unit_is_chosen(seconds, text):
     pytest.importorskip("gradio")
-    from zenith_ae.app.web_page import _bytes, _seconds
+    from zenith_ae.app.web_words import duration, file_size
 
-    assert _seconds(seconds) == text
-    assert _bytes(2**20 - 1) == "1.0 MB"
+    assert duration(seconds) == text
+    assert file_size(2**20 - 1) == "1.0 MB"
 
 
 def test_batch_says_what_a_picture_lost(shop):
@@ -522,9 +523,9 @@ def test_batch_says_what_a_picture_lost(shop):
     state = last(shop.batch([put_bytes(shop, "a.jpg", animated.getvalue())], "adds-sigma"))
     assert state.notes == [("a.jpg", "JPEG holds one picture, so it is the first of 2")]
     pytest.importorskip("gradio")
-    from zenith_ae.app.web_page import _batch_status
+    from zenith_ae.app.web_words import batch_status
 
-    assert "a.jpg: JPEG holds one picture" in _batch_status(state)
+    assert "a.jpg: JPEG holds one picture" in batch_status(state)
 
 
 def test_batch_without_a_result_offers_no_archive(shop):
@@ -643,7 +644,7 @@ def test_zip_bombs_are_stopped_at_the_limits(shop, monkeypatch):
     lying = bomb.replace((3 * 2**20).to_bytes(4, "little"), (50).to_bytes(4, "little"))
     state = last(shop.batch([put_bytes(shop, "lying.zip", lying)], "adds-sigma"))
     assert [name for name, _ in state.failed] == ["bomb.png"]
-    monkeypatch.setattr(web_jobs, "ZIP_TIMES", 2)
+    monkeypatch.setattr(web_zip, "ZIP_TIMES", 2)
     many = zipped([(f"{i}.png", b"\0" * 2**20) for i in range(4)])
     state = last(shop.batch([put_bytes(shop, "many.zip", many)], "adds-sigma"))
     assert sum("the ZIP holds more than 2 MB" in text for _, text in state.failed) == 2
@@ -651,13 +652,13 @@ def test_zip_bombs_are_stopped_at_the_limits(shop, monkeypatch):
     wrong = zipfile.ZipFile(io.BytesIO(many)).getinfo("0.png").CRC.to_bytes(4, "little")
     state = last(shop.batch([put_bytes(shop, "wrong.zip", many.replace(wrong, b"none"))], "adds-sigma"))
     assert ["damaged" in text for _, text in state.failed] == [True, True, False, False]
-    monkeypatch.setattr(web_jobs, "ZIP_ENTRIES", 3)
+    monkeypatch.setattr(web_zip, "ZIP_ENTRIES", 3)
     state = last(shop.batch([put_bytes(shop, "many.zip", many)], "adds-sigma"))
     assert state.failed == [("many.zip", "many.zip: 4 files in a ZIP; the limit is 3")]
 
 
 def test_zip_with_a_huge_list_is_refused_before_it_is_read(shop, monkeypatch):
-    monkeypatch.setattr(web_jobs._ShortReads, "limit", 1000)
+    monkeypatch.setattr(web_zip._ShortReads, "limit", 1000)
     data = zipped([(f"{i:030}.png", b"") for i in range(100)])
     state = last(shop.batch([put_bytes(shop, "list.zip", data)], "adds-sigma"))
     assert state.failed == [("list.zip", "list.zip: the ZIP lists too many files; the limit is 5000")]

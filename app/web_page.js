@@ -1,0 +1,90 @@
+// What the page does in the browser by itself. Gradio calls this function when the page is there.
+() => {
+    const watch = (work, what) => {
+        work();
+        new MutationObserver(work).observe(document.body, {childList: true, subtree: true, ...what});
+    };
+
+    // The button with the half-filled circle. The page's frame takes its colour from the reader's system
+    // alone, so it is set too.
+    document.addEventListener('click', ({target}) => {
+        if (!target.closest('#mode')) return;
+        document.body.classList.toggle('dark');
+        document.body.style.background = 'var(--body-background-fill)';
+    });
+
+    // Names for people who hear the page: Gradio has no way to give them to a button or to thumbnails.
+    watch(() => {
+        document.querySelector('#mode')?.setAttribute('aria-label', 'Light or dark');
+        for (const picture of document.querySelectorAll('.examples img'))
+            if (!picture.alt) picture.alt = 'Example ' + picture.src.split('/').pop();
+        for (const place of document.querySelectorAll('.outcome')) place.setAttribute('aria-live', 'polite');
+    });
+
+    // The place in the queue, in words, to where CSS shows it.
+    watch(() => {
+        for (const line of document.querySelectorAll('.meta-text, .meta-text-center')) {
+            const [, place] = line.textContent.match(/queue: (\d+)\//) ?? [];
+            const words = place ? `Place ${place} in the queue` : '';
+            if (line.dataset.place === words) continue;
+            line.dataset.place = words;
+            line.role = 'status';
+            line.ariaLabel = words;
+        }
+    }, {characterData: true});
+
+    // A result says so where its settings are not those beside it. Where only shares of what is known are
+    // others, a result of these follows by itself. A job that is stopped leaves the result of before.
+    const fields = (tab) => [...tab.querySelectorAll('.settings input')];
+    const value = (field) => ['radio', 'checkbox'].includes(field.type) ? field.checked : field.value;
+    const snapshot = (tab) => new Map(fields(tab).map((field) => [field, value(field)]));
+    const tabs = new Map();  // of each: what it shows, of which settings, those asked for, and of before
+    const state = (tab) => {
+        if (!tabs.has(tab)) tabs.set(tab, {of: snapshot(tab), asked: null, before: null, busy: false});
+        return tabs.get(tab);
+    };
+    const others = (tab) => {  // fields of which nothing is known have just come, as they were before
+        const {of} = state(tab);
+        for (const field of fields(tab)) if (!of.has(field)) of.set(field, value(field));
+        return fields(tab).filter((field) => of.get(field) !== value(field));
+    };
+    const follow = (tab) => {
+        const changed = others(tab);
+        if (changed.length && changed.every((field) => field.closest('.share')) && !state(tab).busy
+            && tab.querySelector('.result.adjustable')) tab.querySelector('.adjust').click();
+    };
+    const show = () => {
+        for (const tab of document.querySelectorAll('[role=tabpanel]')) {
+            const place = tab.querySelector('.outcome'), known = state(tab);
+            const result = place?.querySelector('.result, .failed') ?? null;
+            const number = result && (result.dataset.number ?? result);  // an element may be used again
+            if (number !== known.number) {
+                known.number = number;
+                if (result && known.asked) Object.assign(known, {of: known.asked, asked: null, busy: false});
+                if (result) follow(tab);
+            }
+            place?.classList.toggle('stale', !!place.querySelector('.result') && others(tab).length > 0);
+        }
+    };
+    const listen = (event, place, work) => document.addEventListener(event, ({target}) => {
+        const tab = target.closest('[role=tabpanel]');
+        if (tab && target.closest(place)) work(tab);
+        show();
+    });
+    listen('input', '.settings', () => {});
+    const soon = (tab) => setTimeout(() => { follow(tab); show(); }, 100);  // when all fields have the value
+    listen('change', '.share', soon);
+    listen('click', '.settings .reset-button', soon);
+    listen('click', '.adjust', (tab) => { state(tab).asked = snapshot(tab); });
+    listen('click', '.go', (tab) => {
+        const known = state(tab), now = snapshot(tab);
+        Object.assign(known, {before: known.of, of: now, asked: now, busy: true});
+        if (innerWidth <= 640) tab.querySelector('.results').scrollIntoView({behavior: 'smooth'});
+    });
+    listen('click', '.halt', (tab) => {
+        const known = state(tab);
+        Object.assign(known, {of: known.before ?? known.of, asked: null, before: null, busy: false});
+        tab.querySelector('.go').focus();  // this button has had its use
+    });
+    watch(show, {characterData: true, attributeFilter: ['data-number']});
+}
