@@ -57,8 +57,8 @@ DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = 
     "soft edges": (text, interface, line_art),
     "halftones": (halftone,),
 }
-# What happened to a drawing, (1, H, W, 3) in [0, 1].
-HARM: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+Harm = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # (1, H, W, 3) in [0, 1]
+HARM: dict[str, Harm] = {  # what happened to a drawing
     "as they are": lambda clean, rng: clean,
     "JPEG of quality 90": lambda clean, rng: jpeg(clean, rng, 90, subsample=False)[0],
     "JPEG of quality 75, colour at half the resolution": lambda clean, rng: jpeg(clean, rng, 75)[0],
@@ -79,20 +79,16 @@ def photographs(count: int) -> list[np.ndarray]:
     return [p[y : y + SIDE, x : x + SIDE] for p, (y, x) in zip(pictures, corners, strict=True)]
 
 
-def _plain_parts() -> dict[str, Callable[[], tuple[np.ndarray, float]]]:
+def _plain_parts() -> dict[str, tuple[np.ndarray, float]]:
+    """Where a picture is of one colour, bool (256, 256), and which grey that is."""
     y, x = np.mgrid[0:SIDE, 0:SIDE]
-    inner = slice(30, -30)
-
-    def frame() -> tuple[np.ndarray, float]:
-        plain = np.ones((SIDE, SIDE), bool)
-        plain[inner, inner] = False
-        return plain, 1.0
-
+    frame = np.ones((SIDE, SIDE), bool)
+    frame[30:-30, 30:-30] = False
     return {
-        "nothing": lambda: (np.zeros((SIDE, SIDE), bool), 0.0),
-        "a white frame of 30 pixels": frame,
-        "black bars of 40 pixels": lambda: ((y < 40) | (y >= SIDE - 40), 0.0),
-        "black outside of an ellipse": lambda: (((y - 128) / 100) ** 2 + ((x - 128) / 100) ** 2 > 1, 0.0),
+        "nothing": (np.zeros((SIDE, SIDE), bool), 0.0),
+        "a white frame of 30 pixels": (frame, 1.0),
+        "black bars of 40 pixels": ((y < 40) | (y >= SIDE - 40), 0.0),
+        "black outside of an ellipse": (((y - 128) / 100) ** 2 + ((x - 128) / 100) ** 2 > 1, 0.0),
     }
 
 
@@ -124,7 +120,7 @@ def _stretched(clean: np.ndarray, gain: float, middle: float) -> np.ndarray:
     return np.uint8(np.clip((clean - middle) * gain + middle, 0, 255) + 0.5)
 
 
-def _shot(share: float) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
+def _shot(share: float) -> Harm:
     return lambda clean, rng: salt_and_pepper(clean, rng, share)[0]
 
 
@@ -136,95 +132,25 @@ def _hot(clean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return as_file(noisy)
 
 
-def print_head(title: str, models: Sequence[zenith_ae.Denoiser]) -> None:
-    """The head of a table with a column for what is given and one for each model."""
-    head = " | ".join(f"{model.name} ({model.hash})" for model in models)
-    print(f"| {title} | given | {head} |\n|---|--:|{'--:|' * len(models)}")
+def _noisy_file(target: np.ndarray, sigma: float, i: int) -> np.ndarray:
+    """A picture in [0, 1] with white noise in a file of 8 bits."""
+    return as_file(gaussian(target[None], np.random.default_rng((sigma, i)), sigma / 255)[0][0])
 
 
-def print_means(name: str, rows: list[list[float]]) -> None:
-    print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |")
+# --- tables: title -> row -> what is given, what it should be, and where that is measured -----------
+
+Case = tuple[np.ndarray, np.ndarray, Any]
+Rows = dict[str, Callable[[int], Case]]  # of the i-th picture
+ALL = ...  # every pixel
 
 
-def decibels(given: np.ndarray, target: np.ndarray, models: Sequence[zenith_ae.Denoiser]) -> list[float]:
-    """PSNR of what is given and of what each model makes of it, `MOST` at most."""
-    return [min(psnr(x, target), MOST) for x in (given, *(model(given) for model in models))]
-
-
-@click.command()
-@click.argument("models", nargs=-1)
-@click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
-def main(models: tuple[str, ...], pictures: int) -> None:
-    names = models or ("zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large")
-    denoisers = [zenith_ae.load(name) for name in names]
-    clean = photographs(pictures)
-
-    print_head("camera noise", denoisers)
-    for name, (strength, more) in CAMERAS.items():
-        kinds = {kind: float(kind == "camera") for kind in Mixture.KINDS}
-        level = strength / 255
-        camera = Mixture(**kinds, **more, grey=0, clean=0, camera_strength=(level, level * 1.0001))  # type: ignore[arg-type]
-        rows = []
-        for i, picture in enumerate(clean):
-            sample = camera.sample(picture[None], np.random.default_rng((strength, i)))
-            noisy, target = sample[0][0], sample[1][0]
-            rows.append(decibels(noisy, target, denoisers))
-        print_means(name, rows)
-
-    print()
-    print_head("white noise in a JPEG of full colour, its blocks anywhere", denoisers)
-    for sigma, quality in JPEGS:
-        rows = []
-        for i, picture in enumerate(clean):
-            target, rng = picture / np.float32(255), np.random.default_rng((sigma, i))
-            noisy = as_file(gaussian(target[None], rng, sigma / 255)[0])
-            rows.append(decibels(jpeg(noisy, rng, quality, subsample=False)[0][0], target, denoisers))
-        print_means(f"sigma {sigma}, quality {quality}", rows)
-
-    print()
-    print_head("sigma 25 in a JPEG file", denoisers)
-    for quality in QUALITIES:
-        rows = []
-        for i, picture in enumerate(clean):
-            target = picture / np.float32(255)
-            noisy = gaussian(target[None], np.random.default_rng((25, i)), 25 / 255)[0][0]
-            rows.append(decibels(_in_file(noisy, quality), target, denoisers))
-        print_means(f"quality {quality}", rows)
-
-    print()
-    print_head("sigma 15 beside", denoisers)
-    for name, part in _plain_parts().items():
-        plain, colour = part()
-        rows = []
-        for i, picture in enumerate(clean):
-            target = picture / np.float32(255)
-            noisy = as_file(gaussian(target[None], np.random.default_rng((15, i)), 15 / 255)[0][0])
-            noisy[plain] = colour
-            results = (noisy, *(d(noisy) for d in denoisers))
-            rows.append([psnr(result[~plain], target[~plain]) for result in results])
-        print_means(name, rows)
-
-    rows = []
-    y, x = np.mgrid[-1 : 1 : SIDE * 1j, -1 : 1 : SIDE * 1j]
-    for i, picture in enumerate(clean):
-        target = np.where((x**2 + y**2 < 0.6)[..., None], picture, np.uint8(245)) / np.float32(255)
-        noisy = as_file(gaussian(target[None], np.random.default_rng((35, i)), 35 / 255)[0][0])
-        rows.append(decibels(noisy, target, denoisers))
-    print_means("sigma 35 in all, and a background of 245", rows)
-
-    print()
-    print_head("smooth surfaces", denoisers)
-    for sigma in FAINT:
-        rows = []
-        for i in range(pictures):
-            rng = np.random.default_rng((sigma, i))
-            target = _surface(rng)
-            noisy = as_file(gaussian(target[None], rng, sigma / 255)[0][0])
-            rows.append(decibels(noisy, target, denoisers))
-        print_means(f"sigma {sigma}", rows)
-
-    print()
-    print_head("clean photographs", denoisers)
+def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
+    """All tables, of photographs (256, 256, 3) uint8."""
+    bright = [picture / np.float32(255) for picture in clean]
+    hard = {
+        "three times the contrast": [_stretched(picture, 3.0, float(picture.mean())) for picture in clean],
+        "four times as bright": [_stretched(picture, 4.0, 0.0) for picture in clean],
+    }
     crisp = {
         "as they are": clean,
         "sharpened, in a JPEG of quality 80": [_sharpened(picture) for picture in clean],
@@ -234,45 +160,135 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         "2.2 times as bright, white cut off": [_stretched(picture, 2.2, 0.0) for picture in clean],
         "twice the contrast": [_stretched(picture, 2.0, float(picture.mean())) for picture in clean],
     }
-    hard = {
-        "three times the contrast": [_stretched(picture, 3.0, float(picture.mean())) for picture in clean],
-        "four times as bright": [_stretched(picture, 4.0, 0.0) for picture in clean],
+
+    def camera(strength: int, more: dict[str, Any]) -> Callable[[int], Case]:
+        kinds = {kind: float(kind == "camera") for kind in Mixture.KINDS}
+        level = strength / 255
+        mixture = Mixture(**kinds, **more, grey=0, clean=0, camera_strength=(level, level * 1.0001))  # type: ignore[arg-type]
+
+        def case(i: int) -> Case:
+            noisy, target, *_ = mixture.sample(clean[i][None], np.random.default_rng((strength, i)))
+            return noisy[0], target[0], ALL
+
+        return case
+
+    def anywhere(sigma: int, quality: int) -> Callable[[int], Case]:
+        def case(i: int) -> Case:
+            rng = np.random.default_rng((sigma, i))
+            noisy = as_file(gaussian(bright[i][None], rng, sigma / 255)[0])
+            return jpeg(noisy, rng, quality, subsample=False)[0][0], bright[i], ALL
+
+        return case
+
+    def in_file(quality: int) -> Callable[[int], Case]:
+        def case(i: int) -> Case:
+            noisy = gaussian(bright[i][None], np.random.default_rng((25, i)), 25 / 255)[0][0]
+            return _in_file(noisy, quality), bright[i], ALL
+
+        return case
+
+    def beside(plain: np.ndarray, colour: float) -> Callable[[int], Case]:
+        def case(i: int) -> Case:
+            noisy = _noisy_file(bright[i], 15, i)
+            noisy[plain] = colour
+            return noisy, bright[i], ~plain
+
+        return case
+
+    def background(i: int) -> Case:
+        y, x = np.mgrid[-1 : 1 : SIDE * 1j, -1 : 1 : SIDE * 1j]
+        inside = (x**2 + y**2 < 0.6)[..., None]
+        target = np.where(inside, clean[i], np.uint8(245)) / np.float32(255)
+        return _noisy_file(target, 35, i), target, ALL
+
+    def smooth(sigma: int) -> Callable[[int], Case]:
+        def case(i: int) -> Case:
+            rng = np.random.default_rng((sigma, i))
+            target = _surface(rng)
+            return as_file(gaussian(target[None], rng, sigma / 255)[0][0]), target, ALL
+
+        return case
+
+    def untouched(pictures: Sequence[np.ndarray]) -> Callable[[int], Case]:
+        return lambda i: (pictures[i], pictures[i], ALL)
+
+    def noisy(pictures: Sequence[np.ndarray], sigma: int) -> Callable[[int], Case]:
+        def case(i: int) -> Case:
+            target = pictures[i] / np.float32(255)
+            return _noisy_file(target, sigma, i), target, ALL
+
+        return case
+
+    def drawn(
+        ways: Sequence[Callable[[np.random.Generator], Image.Image]], harm: Harm
+    ) -> Callable[[int], Case]:
+        def case(i: int) -> Case:
+            target = np.asarray(ways[i % len(ways)](np.random.default_rng((1, i)))) / np.float32(255)
+            return harm(target[None], np.random.default_rng((8, i)))[0], target, ALL
+
+        return case
+
+    def dotted(degrade: Harm) -> Callable[[int], Case]:
+        return lambda i: (degrade(bright[i][None], np.random.default_rng((7, i)))[0], bright[i], ALL)
+
+    return {
+        "camera noise": {name: camera(*how) for name, how in CAMERAS.items()},
+        "white noise in a JPEG of full colour, its blocks anywhere": {
+            f"sigma {sigma}, quality {quality}": anywhere(sigma, quality) for sigma, quality in JPEGS
+        },
+        "sigma 25 in a JPEG file": {f"quality {quality}": in_file(quality) for quality in QUALITIES},
+        "sigma 15 beside": {
+            **{name: beside(*part) for name, part in _plain_parts().items()},
+            "sigma 35 in all, and a background of 245": background,
+        },
+        "smooth surfaces": {f"sigma {sigma}": smooth(sigma) for sigma in FAINT},
+        "clean photographs": {name: untouched(pictures) for name, pictures in (crisp | hard).items()},
+        "hard contrast, with noise": {
+            f"{name}, sigma {sigma}": noisy(pictures, sigma)
+            for name, pictures in hard.items()
+            for sigma in HARD
+        },
+        "drawings": {
+            f"{title}, {name}": drawn(ways, harm)
+            for title, ways in DRAWINGS.items()
+            for name, harm in HARM.items()
+        },
+        "dots": {
+            **{f"{share:.1%} black or white": dotted(_shot(share)) for share in SHARES},
+            "0.1% of the values hot, and sigma 5": dotted(_hot),
+        },
     }
-    for name, given in (crisp | hard).items():
-        print_means(name, [decibels(picture, picture, denoisers) for picture in given])
 
-    print()
-    print_head("hard contrast, with noise", denoisers)
-    for name, stretched in hard.items():
-        for sigma in HARD:
-            rows = []
-            for i, picture in enumerate(stretched):
-                target = picture / np.float32(255)
-                noisy = as_file(gaussian(target[None], np.random.default_rng((sigma, i)), sigma / 255)[0][0])
-                rows.append(decibels(noisy, target, denoisers))
-            print_means(f"{name}, sigma {sigma}", rows)
 
-    print()
-    print_head("drawings", denoisers)
-    for title, ways in DRAWINGS.items():
-        for name, harm in HARM.items():
-            rows = []
-            for i in range(pictures):
-                target = np.asarray(ways[i % len(ways)](np.random.default_rng((1, i)))) / np.float32(255)
-                given = harm(target[None], np.random.default_rng((8, i)))[0]
-                rows.append(decibels(given, target, denoisers))
-            print_means(f"{title}, {name}", rows)
+def print_head(title: str, models: Sequence[zenith_ae.Denoiser]) -> None:
+    """The head of a table with a column for what is given and one for each model."""
+    head = " | ".join(f"{model.name} ({model.hash})" for model in models)
+    print(f"| {title} | given | {head} |\n|---|--:|{'--:|' * len(models)}")
 
-    dots = {f"{share:.1%} black or white": _shot(share) for share in SHARES}
-    print()
-    print_head("dots", denoisers)
-    for name, degrade in (dots | {"0.1% of the values hot, and sigma 5": _hot}).items():
-        rows = []
-        for i, picture in enumerate(clean):
-            target = picture / np.float32(255)
-            noisy = degrade(target[None], np.random.default_rng((7, i)))[0]
-            rows.append(decibels(noisy, target, denoisers))
-        print_means(name, rows)
+
+def print_means(name: str, rows: list[list[float]]) -> None:
+    print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in np.mean(rows, axis=0)) + " |", flush=True)
+
+
+def decibels(
+    given: np.ndarray, target: np.ndarray, where: Any, models: Sequence[zenith_ae.Denoiser]
+) -> list[float]:
+    """PSNR of what is given and of what each model makes of it, there, `MOST` at most."""
+    return [min(psnr(x[where], target[where]), MOST) for x in (given, *(model(given) for model in models))]
+
+
+@click.command()
+@click.argument("models", nargs=-1)
+@click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
+def main(models: tuple[str, ...], pictures: int) -> None:
+    names = models or ("zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large")
+    denoisers = [zenith_ae.load(name) for name in names]
+    for number, (title, rows) in enumerate(tables(photographs(pictures)).items()):
+        if number:
+            print()
+        print_head(title, denoisers)
+        for name, case in rows.items():
+            print_means(name, [decibels(*case(i), denoisers) for i in range(pictures)])
 
 
 if __name__ == "__main__":
