@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from zenith_ae.errors import ZenithError
+from zenith_ae.errors import ExistsError, ZenithError
 from zenith_ae.files import visible
 
 from .inputs import STDIO, Job, is_done, make_folder
@@ -113,13 +113,14 @@ class Work:
     read : job -> what the file holds. May run in a thread, ahead of its turn.
     compute : (job, what was read) -> (what to write, what to report). Runs in the main thread; the
         report holds ``sentence`` for people, ``notes``, and anything else for JSON.
-    write : (job, what to write) -> notes. May run in a thread, behind its turn.
+    write : (job, what to write, whether a file that is there is replaced) -> notes. May run in a thread,
+        behind its turn; where it raises an ExistsError the job counts as skipped.
     verb : what progress calls it: "denoising".
     """
 
     read: Callable[[Job], Any]
     compute: Callable[[Job, Any], tuple[Any, dict[str, Any]]]
-    write: Callable[[Job, Any], Sequence[str]]
+    write: Callable[[Job, Any, bool], Sequence[str]]
     verb: str
 
 
@@ -189,8 +190,11 @@ class _Run:
         if job.error is not None:
             self._fail(job, job.error)
         else:
-            sentence = f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
-            self.reporter.result(_record(job) | {"status": "skipped"}, sentence)
+            self._skip(job)
+
+    def _skip(self, job: Job) -> None:
+        sentence = f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
+        self.reporter.result(_record(job) | {"status": "skipped"}, sentence)
 
     def _do(self, job: Job) -> None:
         read = self._read(job)
@@ -223,7 +227,10 @@ class _Run:
     def _write(self, job: Job, result: Any, done: dict[str, Any], seconds: float) -> None:
         """Write what came of a job, and report; ``seconds`` is what reading and computing took."""
         try:
-            written, writing = _timed(self.work.write, job, result)
+            written, writing = _timed(self.work.write, job, result, self.overwrite)
+        except ExistsError:  # it was not there before
+            self._skip(job)
+            return
         except Exception as error:
             self._fail(job, error)
             return
@@ -315,4 +322,5 @@ def _describe(error: Exception, source: str) -> str:
     if not isinstance(error, (ZenithError, click.UsageError)):
         what = f"unexpected {type(error).__name__}: {text}"
         return f"{source}: {what}; please report it (ZENITH_DEBUG=1 shows where)"
-    return text if source in text or source == STDIO else f"{source}: {text}"
+    named = source in ("", STDIO) or text.startswith((f"{source}:", f"{source} "))
+    return text if named else f"{source}: {text}"

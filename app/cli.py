@@ -248,11 +248,11 @@ def encode(**options: Any) -> int:
         report["notes"] = list(encoding_notes(picture))
         return file, {"sentence": f"{z.shape}", **report, "shape": list(z.shape)}
 
-    def write(job: Job, file: LatentFile) -> tuple[str, ...]:
+    def write(job: Job, file: LatentFile, overwrite: bool) -> tuple[str, ...]:
         if job.output == STDIO:
             write_stdout(encode_latents(file, options["dtype"]))
         else:
-            write_latents(job.output, file, options["dtype"])
+            write_latents(job.output, file, options["dtype"], overwrite)
         return ()
 
     return session.run("encoding", read, compute, write)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import errno
 import glob
+import math
 import os
 import re
+import stat
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -178,23 +180,23 @@ def _target(found: _Found, output: str | None, into_folder: bool, kind: Kind) ->
 def _jobs(found: Sequence[_Found], targets: Sequence[str], overwrite: bool) -> list[Job]:
     """A job for each input, in order; what would replace an input or another's output is an error."""
     jobs: dict[int, Job] = {}
-    owners: dict[str, tuple[str, str]] = {}
-    folders: dict[str, str] = {}
-    origins = {_folded(_place(entry.source, folders)) for entry in found if overwrite and not entry.error}
+    owners: dict[_Place, tuple[str, frozenset[_Place]]] = {}
+    places = _Places()
+    inputs = (entry.source for entry in found if overwrite and not entry.error)
+    origins = frozenset().union(*map(places.of, inputs))
     # A name that several files may have is that of the one whose format stays.
     for i in sorted(range(len(found)), key=lambda i: _ending(found[i].source) != _ending(targets[i])):
         (source, _, error), target = found[i], targets[i]
         if error is not None:
             jobs[i] = Job(source, error=error)
             continue
-        place, origin = _place(target, folders), _place(source, folders)
-        owner, its_origin = owners.get(_folded(place), ("", ""))
-        if its_origin == origin:
+        here, origin = places.of(target), places.of(source)
+        owner, its_origin = next((owners[p] for p in here if p in owners), ("", frozenset()))
+        if its_origin & origin:
             continue  # named twice, as by a file and a pattern
-        place, same = _folded(place), _folded(origin)
         if target == STDIO:
             pass  # which replaces nothing
-        elif place == same or (source == STDIO and _is_stdin(target)):
+        elif here & origin or (source == STDIO and _is_stdin(target)):
             error = OutputError(
                 f"{source}: would be replaced by its own output; choose another place with -o"
             )
@@ -202,22 +204,51 @@ def _jobs(found: Sequence[_Found], targets: Sequence[str], overwrite: bool) -> l
             error = OutputError(
                 f"{source}: its output {target} is also that of {owner}; run it with another -o"
             )
-        elif place in origins:
+        elif here & origins:
             error = OutputError(
                 f"{source}: its output {target} is also an input; choose another place with -o"
             )
-        owners.setdefault(place, (source, origin))
+        for place in here:
+            owners.setdefault(place, (source, origin))
         jobs[i] = Job(source, target, error)
     return [jobs[i] for i in sorted(jobs)]
 
 
-def _place(path: str, folders: dict[str, str]) -> str:
-    """``os.path.realpath``, which asks for every folder of every path, with an answer a folder."""
-    folder, name = os.path.split(path)
-    if folder not in folders:
-        folders[folder] = os.path.realpath(folder)
-    place = os.path.join(folders[folder], name)
-    return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place
+_Place = tuple[object, ...]
+
+
+class _Places:
+    """Where files lie: paths of one file have a place in common, also through links and of what is mounted
+    twice."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, _Place] = {}
+
+    def of(self, path: str) -> frozenset[_Place]:
+        """Its name in its folder, links followed; and the file itself, where it is there and has no other
+        name, though perhaps another spelling (on memory cards A and a are one)."""
+        places = {self._named(path)}
+        with suppress(OSError, ValueError):  # there is none yet, or can be none
+            found = os.stat(path)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_ino:
+                places.add((found.st_dev, found.st_ino))
+        return frozenset(places)
+
+    def _named(self, path: str) -> _Place:
+        folder, name = os.path.split(path)
+        if name in ("", ".", "..") or os.path.islink(path):
+            folder, name = os.path.split(os.path.realpath(path))
+        if folder not in self._folders:
+            self._folders[folder] = self._folder(folder)
+        return *self._folders[folder], _folded(name)
+
+    @staticmethod
+    def _folder(path: str) -> _Place:
+        try:
+            found = os.stat(path or os.curdir)
+        except (OSError, ValueError):  # it is still to be made
+            return (_folded(os.path.realpath(path)),)
+        return found.st_dev, found.st_ino
 
 
 def _is_stdin(path: str) -> bool:
@@ -304,7 +335,7 @@ def _expand(item: str, kind: Kind, output: str | None, foreign: set[str]) -> Ite
         unread: list[OSError] = []
         matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
         avoid = _output_folder(output)
-        folders = (m for m in matches if not os.path.isdir(m) or os.path.realpath(m) != avoid)
+        folders = (m for m in matches if not os.path.isdir(m) or not _is_there(m, avoid))
         found = [
             f for m in folders for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
         ]
@@ -332,8 +363,16 @@ def _missing(path: str) -> ImageError | None:
     return None
 
 
-def _output_folder(output: str | None) -> str | None:
-    return os.path.realpath(output) if output and output != STDIO else None
+def _output_folder(output: str | None) -> os.stat_result | None:
+    """What is known of ``-o``, where that is a folder which is there."""
+    return os.stat(output) if output and output != STDIO and os.path.isdir(output) else None
+
+
+def _is_there(folder: str, other: os.stat_result | None) -> bool:
+    """Whether a folder is the other one, by whatever path."""
+    with suppress(OSError):
+        return other is not None and os.path.samestat(os.stat(folder), other)
+    return False
 
 
 def _walk(
@@ -348,7 +387,7 @@ def _walk(
     endings, foreign_endings = tuple(kind.suffixes), tuple(kind.foreign)
     for root, folders, files in os.walk(folder, onerror=unread.append):
         folders[:] = sorted(
-            f for f in folders if not f.startswith(".") and os.path.realpath(os.path.join(root, f)) != avoid
+            f for f in folders if not f.startswith(".") and not _is_there(os.path.join(root, f), avoid)
         )
         for file in sorted(files):
             if file.startswith("."):
@@ -387,8 +426,25 @@ def make_folder(output: str | Path) -> None:
         raise OutputError(
             f"{folder}: cannot make the folder: {reason(error)}; choose another with -o"
         ) from None
-    place = os.path.dirname(os.path.realpath(output))  # of what a link points at
-    if not (is_device(output) or os.access(place, os.W_OK | os.X_OK)):
+    if is_device(output):
+        return
+    target = os.path.realpath(output)  # of a link
+    place, name = os.path.split(target)
+    if not os.path.isdir(place):
+        raise OutputError(
+            f"{output}: is a link to {target}, whose folder is not there; choose another place with -o"
+        )
+    if len(os.fsencode(name)) > _longest_name(place):
+        raise OutputError(f"{output}: cannot write: this name is too long; choose another with -o")
+    if not os.access(place, os.W_OK | os.X_OK):
         flags = os.statvfs(place).f_flag if hasattr(os, "statvfs") else 0
         why = os.strerror(errno.EROFS if flags & getattr(os, "ST_RDONLY", 0) else errno.EACCES)
         raise OutputError(f"{output}: cannot write: {why}; choose another place with -o")
+
+
+def _longest_name(folder: str) -> float:
+    """Bytes of a file's name there, as far as the system tells."""
+    try:
+        return os.pathconf(folder, "PC_NAME_MAX")
+    except (OSError, ValueError, AttributeError):
+        return math.inf

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
 from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, ZenithError
+from zenith_ae.files import visible
 
 from .server_jobs import Worker
 from .session import denoised, encoding_notes, noise_level
@@ -349,7 +350,7 @@ class _HearOut:
 def _headers(model: Any, notes: tuple[str, ...]) -> dict[str, str]:
     headers = {"X-Zenith-Model": model.name, "X-Zenith-Weights": model.hash}
     if notes:
-        headers["X-Zenith-Notes"] = "; ".join(notes).encode("ascii", "replace").decode()
+        headers["X-Zenith-Notes"] = visible("; ".join(notes)).encode("ascii", "replace").decode()
     return headers
 
 

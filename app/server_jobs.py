@@ -73,7 +73,7 @@ class Worker:
             if name not in self.models:
                 self.models[name] = load(name, threads=self.threads)
         if self.models[name].kind != kind:
-            raise ConfigError(f"{name} is no {kind}")
+            raise ConfigError(f"{name} is no {kind}; /models lists them")
         return self.models[name]
 
     async def run(self, operation: str, request: Request, work: Job) -> Response:
@@ -178,7 +178,7 @@ def _check_query(request: Request) -> None:
 
 def _check_packing(request: Request) -> None:
     packing = request.headers.get("content-encoding", "identity").lower()
-    if packing != "identity":
+    if packing not in ("", "identity"):
         raise HTTPException(415, f"the body is packed ({packing[:40]}); send the file as it is",
                             {"Accept-Encoding": "identity"})  # fmt: skip
 

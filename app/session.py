@@ -41,7 +41,7 @@ EQUAL = 999.0
 
 Read = Callable[[Job], Any]
 Compute = Callable[[Job, Any], tuple[Any, dict[str, Any]]]
-Write = Callable[[Job, Any], Sequence[str]]
+Write = Callable[[Job, Any, bool], Sequence[str]]
 
 
 class Number(click.FloatRange):
@@ -267,19 +267,19 @@ def read_frames(options: dict[str, Any]) -> Callable[[Job], Picture]:
     return read_those
 
 
-def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture], tuple[str, ...]]:
+def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture, bool], tuple[str, ...]]:
     """Writes a picture to a file or standard output as the `writing` options say; returns notes."""
     from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 
     quality, asked = options["quality"], picture_suffix(options)
 
-    def write(job: Job, picture: Picture) -> tuple[str, ...]:
+    def write(job: Job, picture: Picture, overwrite: bool) -> tuple[str, ...]:
         if options["strip"]:
             picture = picture.stripped()
         suffix = asked or suffix_for(picture.format)
         device = is_device(job.output)  # its name tells no format, and writers want to go back in a file
         if job.output != STDIO and not device:
-            return write_picture(picture, job.output, quality)
+            return write_picture(picture, job.output, quality, overwrite)
         buffer = io.BytesIO()
         notes = encode_picture(picture, buffer, suffix, job.output if device else "<stdout>", quality)
         if device:

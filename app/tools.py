@@ -96,9 +96,9 @@ def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) 
         "taesd": lambda: list(taesd_files(output).values()),
         "diffusers": lambda: [output / "diffusion_pytorch_model.safetensors", output / "config.json"],
     }[layout]()
-    sources = {source.resolve() for source in _sources(model)}
+    sources = [source for source in _sources(model) if source.exists()]
     for file in files:
-        if file.resolve() in sources:
+        if file.exists() and any(file.samefile(source) for source in sources):
             raise click.UsageError(f"{file} is what is converted; choose another name with -o")
         if file.exists() and not overwrite:
             raise click.UsageError(f"{file} exists; use --overwrite to replace it")

@@ -132,9 +132,13 @@ class Watch:
             if isinstance(failures.get(job), OutputError | MemoryError):  # which no change of the input mends
                 known.again, known.pause = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE)
 
-    def _write(self, job: Job, result: Any) -> Sequence[str]:
-        notes = self._write_result(job, result)
-        self._inputs[job.source].made = _state(job.output)
+    def _write(self, job: Job, result: Any, overwrite: bool) -> Sequence[str]:
+        known = self._inputs[job.source]
+        if overwrite and not self.overwrite and known.made != _state(job.output):  # since its turn came
+            known.made = None
+            overwrite = False
+        notes = self._write_result(job, result, overwrite)
+        known.made = _state(job.output)
         return notes
 
 

@@ -13,6 +13,13 @@
         document.body.style.background = 'var(--body-background-fill)';
     });
 
+    // A number that is deleted is the usual one again; Gradio would take the least, and a strength of 0.
+    document.addEventListener('blur', ({target}) => {
+        if (!target.matches?.('.settings input[type=number]') || target.value !== '') return;
+        const reset = target.parentElement.querySelector('.reset-button');
+        setTimeout(() => reset?.click());
+    }, true);
+
     // Names for people who hear the page: Gradio has no way to give them to a button or to thumbnails.
     watch(() => {
         document.querySelector('#mode')?.setAttribute('aria-label', 'Light or dark');

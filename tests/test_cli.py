@@ -3,6 +3,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -309,7 +310,7 @@ def test_many_files_are_reported_in_order_whatever_stage_fails(here, dn, capsys,
 
     write = image_writing.write_picture
 
-    def full(picture, path, quality=None):
+    def full(picture, path, quality=None, overwrite=True):
         if "4." in str(path):
             raise OutputError(f"{path}: cannot write: No space left on device")
         return write(picture, path, quality)
@@ -332,7 +333,7 @@ def test_an_interrupted_batch_finishes_the_file_in_hand(here, dn, capsys, monkey
 
     write, changes, calls = image_writing.write_picture, Denoiser.changes, []
 
-    def slow(picture, path, quality=None):
+    def slow(picture, path, quality=None, overwrite=True):
         time.sleep(0.2)
         return write(picture, path, quality)
 
@@ -359,7 +360,7 @@ def test_an_interrupt_while_the_last_file_is_written_leaves_none_untold(here, dn
 
     write = image_writing.write_picture
 
-    def slow(picture, path, quality=None):
+    def slow(picture, path, quality=None, overwrite=True):
         if "2.denoised" in str(path):
             time.sleep(0.3)  # by now the command waits
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
@@ -476,6 +477,34 @@ def test_an_input_is_never_its_own_output(here, dn, capsys):
     assert "own output" in one_line(capsys.readouterr().err)
 
 
+@pytest.mark.skipif(not shutil.which("unshare"), reason="needs unshare, to mount a folder twice")
+def test_an_original_is_not_replaced_through_a_folder_that_is_mounted_twice(here, dn):
+    original = Path(picture("in/p.png")).read_bytes()
+    Path("out").mkdir()
+    mounted = ["unshare", "-rm", "sh", "-c", 'mount --bind in out && exec "$@"', "sh"]
+    if subprocess.run([*mounted, "true"], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    for arguments in (["in/p.png", "-o", "out/p.png"], ["in", "-o", "out/", "--tag", ""]):
+        command = [sys.executable, "-m", "zenith_ae", "denoise", *arguments, "--overwrite", *dn]
+        done = subprocess.run([*mounted, *command], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "would be replaced by its own output" in one_line(done.stderr)
+        assert Path("in/p.png").read_bytes() == original
+
+
+def test_an_original_of_another_spelling_is_not_replaced(here, dn, capsys, monkeypatch):
+    """As on memory cards, where two spellings are one file."""
+    original = Path(picture("p.png")).read_bytes()
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **how: stat("p.png" if path == "P.png" else path, **how))
+    assert run(["denoise", "p.png", "-o", "P.png", "--overwrite", *dn]) == 1
+    assert "would be replaced by its own output" in one_line(capsys.readouterr().err)
+    assert Path("p.png").read_bytes() == original and not Path("P.png").exists()
+    os.link("p.png", "q.png")  # of which each has a life of its own once one is replaced
+    assert run(["denoise", "p.png", "-o", "q.png", "--overwrite", *dn]) == 0
+    assert Path("p.png").read_bytes() == original and pixel("q.png") == (110, 110, 110)
+
+
 def test_existing_outputs_are_skipped_unless_told(here, dn, capsys):
     picture("a.png")
     (here / "a.denoised.png").write_bytes(b"mine")
@@ -503,6 +532,39 @@ def test_an_output_that_others_write_meanwhile_is_skipped_too(here, dn, capsys, 
     assert [line["status"] for line in lines] == ["done", "skipped", "done"]
     assert (here / "b.denoised.png").read_bytes() == b"mine"
     assert pixel("c.denoised.png") == (110, 110, 110)
+
+
+@pytest.mark.parametrize("command", ["denoise", "encode"])
+def test_what_appears_while_a_picture_is_computed_is_not_replaced(here, dn, ae, capsys, monkeypatch, command):
+    picture("a.png")
+    output = Path({"denoise": "a.denoised.png", "encode": "a.latent.safetensors"}[command])
+    open_nameless = files._open_nameless
+
+    def late(folder):
+        output.write_bytes(b"mine")
+        return open_nameless(folder)
+
+    monkeypatch.setattr(files, "_open_nameless", late)
+    model = dn if command == "denoise" else ae
+    assert run([command, "a.png", "--json", *model]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "skipped"
+    assert output.read_bytes() == b"mine"
+    assert tree(".") == sorted([str(output), "a.png"])
+    assert run([command, "a.png", "--overwrite", *model]) == 0
+    assert output.read_bytes() != b"mine"
+
+
+def test_an_output_that_cannot_be_is_told_before_any_work(here, dn, capsys, monkeypatch):
+    from zenith_ae.pipelines import Denoiser
+
+    monkeypatch.setattr(Denoiser, "changes", None)
+    picture("a.png")
+    Path("dangling.png").symlink_to("nowhere/t.png")
+    for output, said in (("dangling.png", "whose folder is not there"), (f"{'n' * 253}.png", "too long")):
+        assert run(["denoise", "a.png", "-o", output, *dn]) == 1
+        told = one_line(capsys.readouterr().err)
+        assert told.startswith(f"zenith-ae: a.png: {output}: ") and said in told
+    assert tree(".") == ["a.png"]
 
 
 # ---- standard input and output
@@ -930,7 +992,7 @@ def test_what_is_written_is_told_while_the_next_is_computed(here, capsys):
         assert job.source == "a" or told.wait(20)
         return content, {"sentence": "computed"}
 
-    work = batch.Work(lambda job: job.source, compute, lambda job, content: ["written"], "trying")
+    work = batch.Work(lambda job: job.source, compute, lambda job, content, overwrite: ["written"], "trying")
     jobs = [inputs.Job("a", "a.out"), inputs.Job("b", "b.out"), inputs.Job("c", error=ImageError("c: none"))]
     failures = batch.run_jobs(jobs, work, Telling())
     assert asked == ["a", "b"] and list(failures) == jobs[2:]
@@ -1224,6 +1286,31 @@ def test_watch_leaves_a_result_that_was_worked_on_since(here, dn, capsys, monkey
     assert run(["watch", "in", "-o", "out", *dn]) == 130
     assert Path("out/a.denoised.png").read_bytes() == b"retouched by hand"
     assert capsys.readouterr().out.count("a.png -> ") == 1
+
+
+def test_watch_leaves_a_result_that_is_worked_on_when_its_turn_came(here, dn, capsys, monkeypatch):
+    """With many inputs there are minutes between."""
+    for name in ("a.png", "b.png"):
+        picture(f"in/{name}")
+    from zenith_ae.pipelines import Denoiser
+
+    changes = Denoiser.changes
+
+    def work_on_it(self, image, *arguments, **options):
+        if 40 in image.shape:
+            Path("out/b.denoised.png").write_bytes(b"retouched by hand")
+        return changes(self, image, *arguments, **options)
+
+    def replace_both():
+        monkeypatch.setattr(Denoiser, "changes", work_on_it)
+        for name, width in (("a.png", 40), ("b.png", 41)):
+            picture(f"in/{name}", size=(width, 32))
+
+    watch_for(8, monkeypatch, {4: replace_both})
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    assert Path("out/b.denoised.png").read_bytes() == b"retouched by hand"
+    told = capsys.readouterr().out
+    assert (told.count("a.png -> "), told.count("b.png -> "), told.count("b.png: skipped")) == (2, 1, 1)
 
 
 def test_watch_leaves_what_others_wrote_meanwhile(here, dn, capsys, monkeypatch):

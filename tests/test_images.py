@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, IptcImagePlugin, PngImagePlugin, TiffImagePlugin, features
 
 from zenith_ae import files, images
-from zenith_ae.errors import ConfigError, ImageError, OutputError
+from zenith_ae.errors import ConfigError, ExistsError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
 from zenith_ae.image_bytes import join_tiffs
 from zenith_ae.image_metadata import EXIF_BLOCK, GPS_BLOCK, ORIENTATION, avif_colours, described
@@ -996,6 +996,34 @@ def test_a_link_that_fails_for_another_reason_leaves_the_old_file(tmp_path, monk
         file.write(b"new")
     assert (tmp_path / "a").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+@pytest.mark.parametrize("links", [True, False])
+def test_what_is_not_to_be_overwritten_stays_also_where_it_comes_late(tmp_path, monkeypatch, nameless, links):
+    def refuse(*_, **__):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not nameless:
+        monkeypatch.setattr(files, "_open_nameless", lambda _: None)
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    target = tmp_path / "a.png"
+    write_picture(from_pil(pixels("RGB")), target, overwrite=False)
+    assert os.listdir(tmp_path) == ["a.png"]
+    whole = target.read_bytes()
+    with pytest.raises(FileExistsError, match=r"a\.png: exists, and was not replaced"):
+        write_picture(from_pil(pixels("RGB")), target, overwrite=False)
+    assert target.read_bytes() == whole
+    target.unlink()
+    with pytest.raises(ExistsError), atomic_writer(target, overwrite=False) as file:
+        target.write_bytes(b"theirs")
+        file.write(b"ours")
+    assert target.read_bytes() == b"theirs"
+    with atomic_writer(target) as file:
+        file.write(b"ours")
+    assert target.read_bytes() == b"ours"
+    assert os.listdir(tmp_path) == ["a.png"]
 
 
 def test_links_are_followed_and_permissions_kept(tmp_path):

@@ -177,6 +177,18 @@ def test_sizes_are_whole_numbers(size):
     assert parse_latents(encode_latents(replace(a_file(), height=np.int64(24)))).height == 24
 
 
+def test_latents_of_torch_are_stored_whatever_their_dtype(tmp_path):
+    torch = pytest.importorskip("torch")
+    file = a_file()
+    for tensor in (
+        torch.from_numpy(file.latents).bfloat16(),
+        torch.from_numpy(file.latents).requires_grad_(),
+    ):
+        zenith_ae.write_latents(tmp_path / "a.latent.safetensors", replace(file, latents=tensor), "fp32")
+        stored = zenith_ae.read_latents(tmp_path / "a.latent.safetensors").latents
+        np.testing.assert_array_equal(stored, tensor.detach().float().numpy())
+
+
 def test_names_that_are_no_text_can_be_stored():
     file = parse_latents(encode_latents(replace(a_file(), model="a\udcffb", space="\udcff")))
     assert (file.model, file.space) == (r"a\udcffb", r"\udcff")

@@ -184,6 +184,9 @@ def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_th
     assert answer.headers["X-Zenith-Notes"].startswith(
         f"latents of taef2 ({'0' * 16}), decoded by zenith-taef2"
     )
+    foreign = encode_latents(replace(parse_latents(made), model="a\r\nb", weights="0" * 16))
+    answer = client.post("/decode", content=foreign)  # a header is one line
+    assert answer.status_code == 200 and r"latents of a\r\nb (" in answer.headers["X-Zenith-Notes"]
     foreign = encode_latents(replace(parse_latents(made), weights="0" * 16, space=""))
     for asked, said in (
         ("", "none of the models that come with zenith-ae reads"),

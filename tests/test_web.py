@@ -1252,6 +1252,16 @@ class TestPage:
         tab.page.mouse.up()
         assert handle.bounding_box()["x"] == pytest.approx(before["x"] - 120, abs=3)
 
+    def test_a_number_that_is_deleted_is_the_usual_one_again(self, tab):
+        """Gradio took the least: a strength of 0, which does nothing."""
+        number = tab.page.get_by_label("number input for Strength").first
+        for typed, expected in (("0.35", "0.35"), ("", "1")):
+            number.fill(typed)
+            tab.page.keyboard.press("Tab")
+            tab.page.wait_for_function(
+                "([e, value]) => e.value === value", arg=[number.element_handle(), expected]
+            )
+
     def test_noise_level_by_hand_begins_at_the_estimate(self, tab, tmp_path):
         (tmp_path / "x.png").write_bytes(png())
         tab.upload(tmp_path / "x.png")

@@ -36,6 +36,10 @@ class OutputError(ZenithError, OSError):
     """A result that could not be written; nothing was replaced."""
 
 
+class ExistsError(OutputError, FileExistsError):
+    """A result whose place is taken by a file that was not to be replaced."""
+
+
 class IsaError(ZenithError, RuntimeError):
     """A kernel level that this build or this CPU does not have."""
 

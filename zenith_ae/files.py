@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .errors import OutputError
+from .errors import ExistsError, OutputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,7 +106,7 @@ class _Writer(io.BufferedWriter):
 
 
 @contextlib.contextmanager
-def atomic_writer(path: str | Path) -> Iterator[_Writer]:
+def atomic_writer(path: str | Path, overwrite: bool = True) -> Iterator[_Writer]:
     """A binary file that takes the place of ``path`` when the block ends without an exception.
 
     The bytes go to a temporary file in the same folder, are flushed to the disk, and then replace
@@ -119,6 +119,8 @@ def atomic_writer(path: str | Path) -> Iterator[_Writer]:
     ------
     OutputError
         If the folder or the file cannot be written (permission, disk full, ...).
+    ExistsError
+        If ``path`` is there and not to be overwritten, also where it came while the block ran.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -127,6 +129,8 @@ def atomic_writer(path: str | Path) -> Iterator[_Writer]:
     if os.path.isdir(target):  # os.path answers for impossible names too
         raise OutputError(f"{path}: is a folder; give a file name")
     special = is_device(path)  # the target of /dev/fd/63, a pipe of the shell's, is no path
+    if not (overwrite or special) and target.exists():
+        raise _taken(path)
     temporary = Path(path) if special else target.parent / f".zenith-ae.{os.urandom(8).hex()}.tmp"
     nameless = named = False
     try:
@@ -149,22 +153,28 @@ def atomic_writer(path: str | Path) -> Iterator[_Writer]:
                 _take_after(target, raw.fileno())
                 os.fsync(raw.fileno())
             if nameless:
-                named = _give_name(raw.fileno(), target, temporary)
+                named = _give_name(raw.fileno(), target, temporary, overwrite)
         finally:
             with contextlib.suppress(OSError):  # after a failed flush the bytes are lost anyway
                 file.close()
         if not special:
             if not named:
-                os.replace(temporary, target)
+                _rename(temporary, target, overwrite)
             _sync_folder(target.parent)
     except OSError as error:
         if isinstance(error, OutputError):
             raise
+        if isinstance(error, FileExistsError) and not overwrite:
+            raise _taken(path) from None
         raise OutputError(f"{path}: cannot write: {reason(error)}; nothing was replaced") from None
     finally:
         if not special:
             with contextlib.suppress(OSError):  # the reason of the failure is what matters
                 temporary.unlink(missing_ok=True)
+
+
+def _taken(path: str | Path) -> ExistsError:
+    return ExistsError(f"{path}: exists, and was not replaced; choose another name")
 
 
 def write_together(contents: Mapping[Path, bytes]) -> None:
@@ -196,10 +206,11 @@ _NO_LINKS = (
 )
 
 
-def _give_name(descriptor: int, target: Path, temporary: Path) -> bool:
+def _give_name(descriptor: int, target: Path, temporary: Path, overwrite: bool) -> bool:
     """Name a file that has no name ``target``, or else (or a copy of it) ``temporary``; whether ``target``.
 
-    A link replaces nothing, so where there is a ``target`` another name has to do for a moment.
+    A link replaces nothing, so where there is a ``target`` another name has to do for a moment, if it is
+    to be overwritten.
     """
     # Only linkat(2) follows the link, and Python only calls it for a src_dir_fd, which an absolute path
     # leaves unused.
@@ -209,12 +220,28 @@ def _give_name(descriptor: int, target: Path, temporary: Path) -> bool:
             link(target)
             return True
         except FileExistsError:
+            if not overwrite:
+                raise
             link(temporary)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         _copy(descriptor, temporary)
     return False
+
+
+def _rename(temporary: Path, target: Path, overwrite: bool) -> None:
+    """Give a file with a name another one, which is taken from what has it only to ``overwrite`` that."""
+    if not overwrite:
+        try:
+            os.link(temporary, target)  # the other name goes later
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+        if os.path.lexists(target):  # as near as one can come without links
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    os.replace(temporary, target)
 
 
 def _copy(descriptor: int, path: Path) -> None:

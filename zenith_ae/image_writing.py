@@ -258,7 +258,9 @@ def suffix_for(format: str | None) -> str:
     return next((suffix for suffix, spec in _FORMATS.items() if spec.name == format), ".png")
 
 
-def write_picture(picture: Any, path: str | os.PathLike[str], quality: int | None = None) -> tuple[str, ...]:
+def write_picture(
+    picture: Any, path: str | os.PathLike[str], quality: int | None = None, overwrite: bool = True
+) -> tuple[str, ...]:
     """Write a picture, atomically, in the format of the path's suffix.
 
     Parameters
@@ -266,6 +268,7 @@ def write_picture(picture: Any, path: str | os.PathLike[str], quality: int | Non
     picture : a `Picture`, or one picture as an array, a tensor or a Pillow image, as `Autoencoder.encode`
         takes them; uint16 keeps 16 bits where the format has them.
     quality : 1..100 for JPEG, WebP (then lossy) and AVIF; other formats lose nothing anyway.
+    overwrite : whether a file of that name is replaced.
 
     Returns
     -------
@@ -275,7 +278,7 @@ def write_picture(picture: Any, path: str | os.PathLike[str], quality: int | Non
     ------
     OutputError
         If the suffix is unknown, the format has no alpha channel but the picture has, or the
-        file cannot be written. Then nothing was replaced.
+        file cannot be written (an ExistsError, if it is not to be overwritten). Then nothing was replaced.
     ImageError
         If it is no picture, or several, or a `Picture` whose pixels are not what its layout says.
     ValueError
@@ -286,7 +289,7 @@ def write_picture(picture: Any, path: str | os.PathLike[str], quality: int | Non
     if isinstance(picture, Image.Image) and "exif" not in spec.keeps:  # where it says how the picture lies
         picture = upright(picture, {})
     picture = as_picture(picture)
-    with atomic_writer(path) as file:
+    with atomic_writer(path, overwrite) as file:
         return encode_picture(picture, file, path.suffix, str(path), quality)
 
 

@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .batches import without_torch
 from .errors import LatentError
 from .files import as_path, as_text, atomic_writer, reason, safetensors_bytes
 
@@ -133,7 +134,7 @@ def check_latents(
     LatentError
         For another shape, another number of channels, no elements or values that are not finite.
     """
-    latents = np.asarray(latents)
+    latents = np.asarray(without_torch(latents))
     if latents.dtype.kind != "f":
         raise LatentError(f"{name}: latents must be floats, got {latents.dtype}")
     if latents.ndim != 4 or not latents.size:
@@ -148,15 +149,22 @@ def check_latents(
     return latents
 
 
-def write_latents(path: str | os.PathLike[str], file: LatentFile, dtype: Stored = "fp16") -> None:
+def write_latents(
+    path: str | os.PathLike[str], file: LatentFile, dtype: Stored = "fp16", overwrite: bool = True
+) -> None:
     """Write a latent file, atomically.
+
+    Parameters
+    ----------
+    dtype : "fp16", "fp32" or "uint8", how the latents are stored.
+    overwrite : whether a file of that name is replaced.
 
     Raises
     ------
     LatentError
         If the latents are not finite in ``dtype``, or not those of a picture of the file's size.
     OutputError
-        If the file cannot be written.
+        If the file cannot be written; an ExistsError, if it is not to be overwritten.
     ValueError
         If ``path`` is none, or there is no such ``dtype``.
     """
@@ -164,7 +172,7 @@ def write_latents(path: str | os.PathLike[str], file: LatentFile, dtype: Stored 
         kind = type(file).__name__
         raise LatentError(f"this takes a LatentFile, as Autoencoder.encode_picture makes them, not {kind}")
     data = encode_latents(file, dtype)
-    with atomic_writer(as_path(path)) as out:
+    with atomic_writer(as_path(path), overwrite) as out:
         out.write(data)
 
 

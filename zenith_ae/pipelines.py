@@ -390,7 +390,10 @@ class Autoencoder(_Pipeline):
             kind = type(file).__name__
             raise LatentError(f"this takes a LatentFile, as zenith_ae.read_latents makes them, not {kind}")
         if len(file.latents) != 1:
-            raise LatentError(f"holds {len(file.latents)} pictures; a file of one can be decoded")
+            raise LatentError(
+                f"holds {len(file.latents)} pictures, but only a file of one can be decoded; from Python "
+                "give its latents to Autoencoder.decode"
+            )
         layout = "L" if file.mode in ("L", "LA") else "RGB"
         size = file.height, file.width
         rgb = self.decode(without_torch(file.latents), size=size, tile=tile, progress=progress)
