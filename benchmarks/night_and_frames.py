@@ -1,9 +1,12 @@
-"""What automatic mode makes of loud camera noise, noise in JPEGs, noise beside plain colours,
-faint noise on smooth surfaces, crisp pictures, clean and of hard contrast with noise, drawings and few dots;
-Markdown tables.
+"""What automatic mode makes of loud camera noise, noise that was edited, noise in JPEGs, noise beside plain
+colours, faint noise on smooth surfaces, crisp pictures, clean and of hard contrast with noise, drawings and
+few dots; Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
-it is before a camera reduces it, and with photosites that are stuck at some brightness; plain parts are a
+it is before a camera reduces it, and with photosites that are stuck at some brightness; that of a phone is
+demosaiced along edges, its colour smoothed, the whole sharpened and in a JPEG of quality 85 (such rows need
+OpenCV). Edited are pictures with white noise, which channels have in common afterwards: of less colour, or of
+sharpened brightness. Plain parts are a
 frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8
 bits, and a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of
 a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Crisp are
@@ -19,6 +22,7 @@ picture's own pixels.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -30,6 +34,7 @@ from PIL import Image, ImageFilter
 from quality import CBSD68
 
 import zenith_ae
+from zenith_ae.batches import LUMA
 from zenith_ae.images import to_8_bits
 from zenith_ae.metrics import psnr
 from zenith_ae.training.data import decode_rgb, iter_encoded
@@ -48,6 +53,8 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
         {"unreduced": 1.0, "hot": 1.0, "few": (1e-3, 1.001e-3)},
     ),
 }
+PHONES = (20, 40, 80)
+EDITED = (10, 20)
 JPEGS = ((15, 80), (25, 70), (40, 50))  # sigma, and quality of the file
 QUALITIES = (20, 30, 50, 80)
 FAINT = (2, 3, 5)
@@ -68,6 +75,7 @@ HARM: dict[str, Harm] = {  # what happened to a drawing
 MOST = 100.0  # dB, of what is the same
 SHARES = (0.001, 0.003, 0.01)
 SIDE = 256
+HAS_OPENCV = importlib.util.find_spec("cv2") is not None
 
 
 def photographs(count: int) -> list[np.ndarray]:
@@ -120,6 +128,40 @@ def _stretched(clean: np.ndarray, gain: float, middle: float) -> np.ndarray:
     return np.uint8(np.clip((clean - middle) * gain + middle, 0, 255) + 0.5)
 
 
+def _paler(picture: np.ndarray) -> np.ndarray:
+    """A picture with two fifths of its colour."""
+    return 0.4 * picture + 0.6 * (picture @ LUMA)[..., None]
+
+
+def _crisper(picture: np.ndarray) -> np.ndarray:
+    """A picture whose brightness is sharpened."""
+    brightness = picture @ LUMA
+    wide = np.pad(brightness, 1, mode="edge")
+    around = sum(wide[y : y + SIDE, x : x + SIDE] for y in range(3) for x in range(3)) / 9
+    return picture + (brightness - around)[..., None]
+
+
+def _phone(clean: np.ndarray, strength: float, rng: np.random.Generator, finished: bool = True) -> np.ndarray:
+    """What a phone makes of a scene (H, W, 3) in [0, 1], with noise of about so much (0..255) in the light of
+    its sensor; without the last steps, and with strength 0, what it would be at best."""
+    import cv2
+
+    light = cv2.GaussianBlur(clean, (0, 0), 0.6) ** 2.2
+    sensor = np.zeros(clean.shape[:2])
+    for y, x, channel in ((0, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 2)):
+        sensor[y::2, x::2] = light[y::2, x::2, channel]
+    noise = strength / 255
+    sensor += rng.normal(size=sensor.shape) * np.sqrt(0.1 * noise**2 + 0.09 * noise * sensor)
+    counts = np.uint16(np.clip(sensor, 0, 1) * 65535 + 0.5)
+    seen = (cv2.cvtColor(counts, cv2.COLOR_BayerRGGB2RGB_EA) / np.float32(65535)) ** np.float32(1 / 2.2)
+    brightness = (seen @ LUMA)[..., None]
+    seen = brightness + cv2.GaussianBlur(seen - brightness, (0, 0), 3)
+    if not finished:
+        return seen
+    crisp = seen + 0.8 * (seen - cv2.GaussianBlur(seen, (0, 0), 1.2))
+    return _in_file(np.clip(crisp, 0, 1), 85)
+
+
 def _shot(share: float) -> Harm:
     return lambda clean, rng: salt_and_pepper(clean, rng, share)[0]
 
@@ -169,6 +211,22 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         def case(i: int) -> Case:
             noisy, target, *_ = mixture.sample(clean[i][None], np.random.default_rng((strength, i)))
             return noisy[0], target[0], ALL
+
+        return case
+
+    def phone(strength: int) -> Callable[[int], Case]:
+        def case(i: int) -> Case:
+            rng = np.random.default_rng((strength, i))
+            return _phone(bright[i], strength, rng), _phone(bright[i], 0, rng, finished=False), ALL
+
+        return case
+
+    def edited(sigma: int, edit: Callable[[np.ndarray], np.ndarray], too: bool) -> Callable[[int], Case]:
+        """With noise before it was edited; ``too`` says whether the target is edited as well."""
+
+        def case(i: int) -> Case:
+            noisy = bright[i] + np.random.default_rng((sigma, i)).normal(0, sigma / 255, bright[i].shape)
+            return as_file(np.float32(edit(noisy))), np.float32(edit(bright[i]) if too else bright[i]), ALL
 
         return case
 
@@ -232,7 +290,20 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         return lambda i: (degrade(bright[i][None], np.random.default_rng((7, i)))[0], bright[i], ALL)
 
     return {
-        "camera noise": {name: camera(*how) for name, how in CAMERAS.items()},
+        "camera noise": {
+            **{name: camera(*how) for name, how in CAMERAS.items()},
+            **({f"as of a phone, {strength}": phone(strength) for strength in PHONES} if HAS_OPENCV else {}),
+        },
+        "white noise, edited": {
+            **{
+                f"sigma {sigma}, then two fifths of the colour": edited(sigma, _paler, True)
+                for sigma in EDITED
+            },
+            **{
+                f"sigma {sigma}, then brightness sharpened": edited(sigma, _crisper, False)
+                for sigma in EDITED
+            },
+        },
         "white noise in a JPEG of full colour, its blocks anywhere": {
             f"sigma {sigma}, quality {quality}": anywhere(sigma, quality) for sigma, quality in JPEGS
         },

@@ -161,6 +161,45 @@ def test_too_few_or_clipped_patches_tell_no_white_noise():
     assert noise_levels.white_noise(np.clip(large, 0, 255).astype(np.uint8), 20) is None
 
 
+def shared_noise(correlation, sigma, shape=(160, 224, 3)):
+    """White noise of which any two channels have the same correlation."""
+    mixed = np.linalg.cholesky(np.full((3, 3), correlation) + (1 - correlation) * np.eye(3))
+    return np.random.default_rng(0).normal(0, sigma, shape) @ mixed.T
+
+
+@pytest.mark.parametrize("sigma", [12, 20, 50])
+def test_noise_that_channels_have_in_common_is_known(sigma):
+    y, x = np.mgrid[:160, :224]
+    surface = (120 + 40 * np.sin(x / 30) + 20 * np.cos(y / 50))[..., None] * [1, 0.9, 0.7]
+    for correlation, expected in ((-0.4, False), (0, False), (0.05, False), (0.3, True), (0.9, True)):
+        noisy = np.clip(surface + shared_noise(correlation, sigma), 0, 255)
+        pictures = [noisy.astype(np.uint8), (noisy * 257).astype(np.uint16), (noisy / 255).astype(np.float32)]
+        assert [noise_levels.is_shared(picture) for picture in pictures] == 3 * [expected]
+
+
+def test_texture_is_no_noise_that_channels_have_in_common():
+    """It is alike in all of them, and in places as fine."""
+    texture = np.random.default_rng(1).normal(0, 30, (160, 224, 1))
+    texture[40:120, 60:160] *= 0.1
+    for sigma in (5, 20):
+        assert not noise_levels.is_shared(
+            np.clip(128 + texture + shared_noise(0, sigma), 0, 255).astype(np.uint8)
+        )
+    assert noise_levels.is_shared(np.clip(128 + texture + shared_noise(0.5, 20), 0, 255).astype(np.uint8))
+
+
+def test_of_few_or_clipped_pixels_nothing_is_said_of_their_channels():
+    noisy = np.clip(128 + shared_noise(0.9, 20), 1, 254).astype(np.uint8)
+    assert noise_levels.is_shared(noisy[:16, :18])
+    for few in (noisy[:15], noisy[:, :17], noisy[:1, :1], np.zeros_like(noisy), np.full_like(noisy, 255)):
+        assert not noise_levels.is_shared(few)
+    clipped = np.where(shared_noise(0.9, 20) > 0, 255, 0).astype(np.uint8)
+    clipped[:, :112] = np.clip(128 + shared_noise(0, 20), 1, 254)[:, :112]
+    assert not noise_levels.is_shared(clipped)  # the other half tells
+    wide = np.tile(noisy[:16], (1, 90, 1))
+    assert wide.shape[1] > noise_levels._MOST_COLUMNS and noise_levels.is_shared(wide)
+
+
 def test_noise_that_grows_with_brightness_is_not_taken_for_its_least():
     light = np.linspace(40, 200, 256)[:, None]
     level = light / 10

@@ -280,8 +280,33 @@ def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, mon
     for i in range(3):  # whatever the others are
         np.testing.assert_array_equal(together[i], model.clean(pixels[i : i + 1], layout, far)[0])
     monkeypatch.setattr(pipelines, "_TOLD_MORE", np.inf)
+    monkeypatch.setattr(pipelines, "_MOTTLED", np.inf)
     assert (taken(far)[:2] < 0.96 * taken(level)[:2]).all()  # as the network alone would have it
     np.testing.assert_array_equal(together[2], model.clean(pixels[2:], layout, far)[0])
+
+
+@pytest.mark.parametrize("size", [(300, 330), (330, 500), (40, 5000)])
+@pytest.mark.parametrize(("level", "times"), [(20, 1.3), (20, 1.0), (8, 1.3)])
+def test_noise_of_which_less_goes_at_its_own_level_is_told_as_lower(size, level, times, monkeypatch):
+    """Of a large picture that is seen in a few places."""
+    model, seen = zenith_ae.load("zenith-denoise-fast", threads=1), []
+
+    def run(part, pictures, plane, tile, progress):
+        seen.append((plane.shape, round(float(plane.mean()) * 255, 3)))
+        own = plane.mean() > 0.8 * level / 255
+        return np.full(pictures.shape, 0.01 if own else 0.01 * times, np.float32)
+
+    monkeypatch.setattr(model, "_run", run)
+    monkeypatch.setattr(model, "_experts", lambda pixels, *_, **__: ["denoiser"] * len(pixels))
+    whole = (1, *size)
+    tried = {(300, 330): whole, (330, 500): (6, 160, 160), (40, 5000): (6, 40, 160)}[size]
+    estimate = pipelines.Estimate(np.full(whole, level, np.float32), ["denoiser"])
+    (change,) = model.changes(np.full((*whole, 3), 100, np.uint8), "RGB", estimate)
+    lower = round(level * pipelines._MOTTLED_SHARE, 3)
+    tries = [(tried, level), (tried, lower)] if level > 9 else []
+    is_lower = bool(tries) and times > 1.2
+    assert seen == [*tries, (whole, lower if is_lower else level)]
+    assert change.residual.mean() == pytest.approx(0.01 * (times if is_lower else 1))
 
 
 def test_the_commands_estimate_noise_once_and_do_what_the_library_does(monkeypatch):
@@ -296,9 +321,9 @@ def test_the_commands_estimate_noise_once_and_do_what_the_library_does(monkeypat
     real = model.engine.run
     monkeypatch.setattr(model.engine, "run", lambda part, *a, **k: parts.append(part) or real(part, *a, **k))
     result, level = denoised(model, Picture(pixels, "RGB", "RGB"), "auto", {})
-    assert parts == ["estimator", "sorter", "denoiser"]
+    assert parts == ["estimator", "sorter", *3 * ["denoiser"]]  # of loud noise two to find at which level
     assert np.array_equal(result.pixels, model(pixels))
-    assert parts == 2 * ["estimator", "sorter", "denoiser"]
+    assert parts == 2 * ["estimator", "sorter", *3 * ["denoiser"]]
     assert level == pytest.approx(model.estimate_sigma(pixels).mean())
     told = denoised(model, Picture(pixels, "RGB", "RGB"), 3 * level, {})[0]
     assert np.array_equal(told.pixels, model(pixels, 3 * level))

@@ -19,6 +19,7 @@ import zenith_ae
 from zenith_ae import pipelines
 from zenith_ae._kernels import available_isas, fast_bf16
 from zenith_ae.app.cli import run
+from zenith_ae.batches import LUMA
 from zenith_ae.metrics import lattice_energy, psnr
 from zenith_ae.training import drawings
 from zenith_ae.training.degradations import blur, camera, gaussian, salt_and_pepper, stored
@@ -195,6 +196,39 @@ def test_blocks_of_a_strong_jpeg_do_not_stay(name: str, quality: int, least: flo
     noisy = clean + np.random.default_rng(0).normal(0, 25, clean.shape)
     Image.fromarray(np.clip(np.rint(noisy), 0, 255).astype(np.uint8)).save(file, "JPEG", quality=quality)
     assert psnr(zenith_ae.load(name)(np.asarray(Image.open(file))), clean) > least
+
+
+def in_file(picture: np.ndarray) -> np.ndarray:
+    """A picture of 0..255 in 8 bits."""
+    return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
+
+
+def smooth(picture: np.ndarray, reach: int) -> np.ndarray:
+    """The mean of as many pixels to all sides."""
+    for axis in (0, 1):
+        picture = np.mean([np.roll(picture, shift, axis) for shift in range(-reach, reach + 1)], axis=0)
+    return picture
+
+
+@pytest.mark.parametrize("name", DENOISERS)
+@pytest.mark.parametrize("harm", ["paler", "sharpened"])
+def test_noise_that_channels_have_in_common_goes_too(name: str, harm: str, monkeypatch) -> None:
+    """To the expert for white noise it looked like detail, and half of it and more stayed."""
+    clean, rng = example("cat.clean.png").astype(np.float64), np.random.default_rng(0)
+    noisy = clean + rng.normal(
+        0, 20, clean.shape if harm != "one for all channels" else (*clean.shape[:2], 1)
+    )
+    if harm == "paler":
+        noisy, clean = (0.4 * x + 0.6 * (x @ LUMA)[..., None] for x in (noisy, clean))
+    else:
+        luma = (noisy @ LUMA)[..., None]
+        noisy = noisy + 0.7 * (luma - smooth(luma, 1))
+    noisy, clean, denoiser = in_file(noisy), in_file(clean), zenith_ae.load(name)
+    assert denoiser.experts(noisy) == ["denoiser"]
+    now = psnr(denoiser(noisy), clean)
+    monkeypatch.setattr(pipelines, "is_shared", lambda picture: False)
+    assert denoiser.experts(noisy) == ["white"]
+    assert now > psnr(denoiser(noisy), clean) + 3
 
 
 @pytest.mark.parametrize("name", DENOISERS)

@@ -19,6 +19,7 @@ __all__ = [
     "enlarged",
     "enough",
     "is_grey",
+    "is_shared",
     "is_two_tone",
     "least_noise",
     "make_even",
@@ -55,6 +56,12 @@ _EVEN, _NEAR = 0.1, 0.85
 _PATCHES, _PATCH, _OFF_ENDS, _LEAST, _CALMEST, _DIFFER = 24000, 5, 3.0, 8, 0.1, 1.1
 _FEWEST, _LEAST_SHARE = 1000, 0.15
 _MOST_COLUMNS = 2**14  # that are looked at for it, in float
+# Channels share their noise where the covariance of what is rough in them is above so much of its variance,
+# and so much (of 0..255, squared) that texture may have, in the share of blocks that is calmest, but in no
+# fewer than the next number. Up to the level behind it that is believed only where it is at least so many
+# times that of the picture's white noise: of what is textured everywhere it is less.
+_SHARED, _SHARED_TEXTURE, _CALMEST_BLOCKS, _FEWEST_BLOCKS = 0.12, 6.0, 0.05, 16
+_TEXTURED, _AS_CALM = 10.0, 0.8
 # Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
 _CLIPPED, _ENOUGH = 0.1, 0.05
 # Where at least so many pixels are like all of their neighbours, and of the others at most so many like none,
@@ -189,6 +196,50 @@ def least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> f
         if blocks.size < _ENOUGH_BLOCKS:
             return None
     return float(np.sqrt(np.quantile(blocks, 0.1)))
+
+
+def is_shared(picture: NDArray) -> bool:
+    """Whether the channels of a picture (H, W, 3) have much of their noise in common.
+
+    So it is where colours were made paler, or brightness was sharpened or its contrast raised place by place,
+    after the noise came: what is left is independent from pixel to pixel and not from channel to channel.
+    Second differences along columns and then along rows (the filter of Immerkaer 1996) have hardly any of a
+    surface or an edge, and in the calmest blocks of 14 x 16 pixels they are mostly noise. Of a large picture
+    about 32 rows of blocks are looked at, of a very wide one its middle.
+    """
+    beyond = max(0, picture.shape[1] - _MOST_COLUMNS)
+    picture = picture[:, beyond // 2 : beyond // 2 + _MOST_COLUMNS]
+    height, width, _ = picture.shape
+    rows, columns = height // 16, (width - 2) // 16
+    if rows < 1 or columns < 1:
+        return False
+    few = slice(None, None, max(1, rows // 32))
+    some = picture[: 16 * rows, : 16 * columns + 2].reshape(rows, 16, 16 * columns + 2, 3)[few]
+    peak = full_scale(picture.dtype)
+    clipped = ((some == 0) | (some == peak))[:, 1:-1, 1:-1].any(axis=3)
+    rough = np.diff(np.diff(some.astype(np.float32), 2, axis=1), 2, axis=2) * np.float32(255 / peak / 6)
+
+    def blocks(x: NDArray) -> NDArray:
+        return (
+            x.reshape(len(some), 14, columns, 16, *x.shape[3:])
+            .swapaxes(1, 2)
+            .reshape(-1, 14 * 16, *x.shape[3:])
+        )
+
+    parts = blocks(rough)[blocks(clipped).mean(axis=1) < _CLIPPED]
+    if not len(parts):
+        return False
+    products = np.einsum("bpi,bpj->bij", parts, parts) / np.float32(14 * 16)  # covariances
+    variance = np.trace(products, axis1=1, axis2=2) / 3
+    common = (products.sum(axis=(1, 2)) - 3 * variance) / 6
+    calm = np.argsort(variance, kind="stable")[: max(_FEWEST_BLOCKS, int(_CALMEST_BLOCKS * len(parts)))]
+    level = float(np.sqrt(variance[calm].mean()))
+    if common[calm].mean() <= _SHARED * level**2 + _SHARED_TEXTURE:
+        return False
+    if level >= _TEXTURED:
+        return True
+    white = white_noise(picture, level)
+    return white is None or level >= _AS_CALM * white
 
 
 def white_noise(picture: NDArray, about: float) -> float | None:

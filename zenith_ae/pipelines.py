@@ -46,6 +46,7 @@ from .noise_levels import (
     enlarged,
     enough,
     is_grey,
+    is_shared,
     is_two_tone,
     make_even,
     without_texture,
@@ -84,6 +85,10 @@ _DOTTED = 2
 _SURE = (13.0, 14.0, 25.0, 35.0), (0.0, 1.5, 1.5, 2.0)
 # From so many times the estimated level on a told one is taken for the wish for a stronger effect.
 _TOLD_MORE = 1.25
+# From this level on what is not white is tried at such a share of it too, in so many rows and columns of
+# places of so many pixels a side. Noise that is mottled loses more than so many times the energy there; of
+# other noise it is hardly ever 1.1 times as much.
+_MOTTLED, _MOTTLED_SHARE, _MOTTLED_TIMES, _PLACES, _PLACE = 9.0, 0.55, 1.2, (2, 3), 160
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # By so many pixels a picture is moved for the network for all kinds of harm, whose own grid is of 8 pixels,
@@ -618,10 +623,15 @@ class Denoiser(_Pipeline):
         level: float | None,
         progress: Progress | None,
     ) -> bool:
-        """Whether a picture (H, W, 3) is for the expert, by what the sorter says of its cells (h, w)."""
-        found = float(odds.mean())
+        """Whether a picture (H, W, 3) is for the expert, by what the sorter says of its cells (h, w).
+
+        To the expert noise of a colour picture is independent from channel to channel too.
+        """
+        found, grey = float(odds.mean()), is_grey(picture)
         levels, least = _SURE
-        if not 0 < found <= max(least) or "estimator" not in self.config.parts or is_grey(picture):
+        if found > 0 and not grey and is_shared(picture):
+            return False
+        if not 0 < found <= max(least) or "estimator" not in self.config.parts or grey:
             return found > 0
         seen = ~clipped_cells(picture, odds.shape)  # frames say little either way
         if enough(seen):
@@ -766,7 +776,7 @@ class Denoiser(_Pipeline):
                 if inverted:
                     colour = 255 - colour
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
-                plane = np.ascontiguousarray(np.broadcast_to(levels[part] / 255, rgb.shape[:3]), np.float32)
+                plane = self._plane(rgb, levels[part], experts, tile)
                 bound = levels[part] if self._bounded else None
                 all_of_them = runs.next(len(experts))
                 residual = self._residual(rgb, plane, experts, bound, tile, passes, all_of_them)
@@ -818,6 +828,38 @@ class Denoiser(_Pipeline):
                 if levels[i].mean() > _TOLD_MORE * maps.mean() > 0:
                     found[i] = np.minimum(maps, levels[i])
         return found
+
+    def _plane(self, rgb: NDArray, levels: NDArray, experts: list[str], tile: Tile) -> NDArray[np.float32]:
+        """What the networks are told of the noise in pictures (N, H, W, 3): (N, H, W), in units of [0, 1]."""
+        plane = np.array(np.broadcast_to(levels / 255, rgb.shape[:3]), np.float32)
+        for picture, level, expert in zip(rgb, plane, experts, strict=True):
+            if self._bounded and expert == "denoiser" and self._is_mottled(picture, level, tile):
+                level *= np.float32(_MOTTLED_SHARE)
+        return plane
+
+    def _is_mottled(self, picture: NDArray, plane: NDArray, tile: Tile) -> bool:
+        """Whether loud noise of a picture (H, W, 3) looks like content to the denoiser at its own level.
+
+        Of noise that a camera has smoothed and sharpened it takes more away where it is told less. That is
+        tried in a few places, or, of a small picture, in all of it.
+        """
+        if plane.mean() <= _MOTTLED / 255:
+            return False
+        height, width = plane.shape
+        (rows, columns), side = _PLACES, _PLACE
+        if height * width <= rows * columns * side * side:
+            rows = columns = 1
+            side = max(height, width)
+        corners = [
+            (slice(y, y + side), slice(x, x + side))
+            for y in _spread(rows, height - side) for x in _spread(columns, width - side)
+        ]  # fmt: skip
+        pictures, planes = (np.stack([whole[corner] for corner in corners]) for whole in (picture, plane))
+        own, less = (
+            _energy(self._run("denoiser", pictures, planes * np.float32(share), tile, None))
+            for share in (1, _MOTTLED_SHARE)
+        )
+        return less > _MOTTLED_TIMES * own
 
     def _residual(
         self,
@@ -904,6 +946,11 @@ def _checked_shares(strength: Any, luma: Any, chroma: Any, grain: Any) -> list[f
 def _energy(x: NDArray[np.float32]) -> float:
     """The sum of squares of (N, H, W, C), in an order that no threads change, without a copy."""
     return float(np.einsum("nhwc,nhwc->", x, x, dtype=np.float64))
+
+
+def _spread(count: int, end: int) -> list[int]:
+    """So many places between 0 and ``end``, as far from each other as from both."""
+    return [max(0, end) * (2 * i + 1) // (2 * count) for i in range(count)]
 
 
 def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
