@@ -322,5 +322,6 @@ def _describe(error: Exception, source: str) -> str:
     if not isinstance(error, (ZenithError, click.UsageError)):
         what = f"unexpected {type(error).__name__}: {text}"
         return f"{source}: {what}; please report it (ZENITH_DEBUG=1 shows where)"
-    named = source in ("", STDIO) or text.startswith((f"{source}:", f"{source} "))
+    name = " ".join(source.split())  # as in the text
+    named = source in ("", STDIO) or text.startswith((f"{name}:", f"{name} "))
     return text if named else f"{source}: {text}"

@@ -239,16 +239,16 @@ class _Places:
         if name in ("", ".", "..") or os.path.islink(path):
             folder, name = os.path.split(os.path.realpath(path))
         if folder not in self._folders:
-            self._folders[folder] = self._folder(folder)
+            self._folders[folder] = self.of_folder(folder)
         return *self._folders[folder], _folded(name)
 
     @staticmethod
-    def _folder(path: str) -> _Place:
-        try:
+    def of_folder(path: str) -> _Place:
+        with suppress(OSError, ValueError):  # it is still to be made
             found = os.stat(path or os.curdir)
-        except (OSError, ValueError):  # it is still to be made
-            return (_folded(os.path.realpath(path)),)
-        return found.st_dev, found.st_ino
+            if found.st_ino:  # else the file system has no numbers
+                return found.st_dev, found.st_ino
+        return (_folded(os.path.realpath(path)),)
 
 
 def _is_stdin(path: str) -> bool:
@@ -335,7 +335,7 @@ def _expand(item: str, kind: Kind, output: str | None, foreign: set[str]) -> Ite
         unread: list[OSError] = []
         matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
         avoid = _output_folder(output)
-        folders = (m for m in matches if not os.path.isdir(m) or not _is_there(m, avoid))
+        folders = (m for m in matches if not os.path.isdir(m) or _Places.of_folder(m) != avoid)
         found = [
             f for m in folders for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
         ]
@@ -363,16 +363,9 @@ def _missing(path: str) -> ImageError | None:
     return None
 
 
-def _output_folder(output: str | None) -> os.stat_result | None:
-    """What is known of ``-o``, where that is a folder which is there."""
-    return os.stat(output) if output and output != STDIO and os.path.isdir(output) else None
-
-
-def _is_there(folder: str, other: os.stat_result | None) -> bool:
-    """Whether a folder is the other one, by whatever path."""
-    with suppress(OSError):
-        return other is not None and os.path.samestat(os.stat(folder), other)
-    return False
+def _output_folder(output: str | None) -> _Place | None:
+    """Where ``-o`` is, if it is a folder."""
+    return _Places.of_folder(output) if output and output != STDIO and os.path.isdir(output) else None
 
 
 def _walk(
@@ -387,7 +380,9 @@ def _walk(
     endings, foreign_endings = tuple(kind.suffixes), tuple(kind.foreign)
     for root, folders, files in os.walk(folder, onerror=unread.append):
         folders[:] = sorted(
-            f for f in folders if not f.startswith(".") and not _is_there(os.path.join(root, f), avoid)
+            f
+            for f in folders
+            if not (f.startswith(".") or (avoid and _Places.of_folder(os.path.join(root, f)) == avoid))
         )
         for file in sorted(files):
             if file.startswith("."):
@@ -445,6 +440,7 @@ def make_folder(output: str | Path) -> None:
 def _longest_name(folder: str) -> float:
     """Bytes of a file's name there, as far as the system tells."""
     try:
-        return os.pathconf(folder, "PC_NAME_MAX")
+        most = os.pathconf(folder, "PC_NAME_MAX")
     except (OSError, ValueError, AttributeError):
         return math.inf
+    return most if most > 0 else math.inf  # -1: no limit; 0: a file system that says nothing

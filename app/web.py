@@ -85,6 +85,7 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
             ) from None
         from .web_jobs import Workshop
 
+        script = web_page.SCRIPT.read_text(encoding="utf-8")
         workshop = Workshop(folder, threads, max_upload * 2**20)
         examples = example_pictures()
         page = web_page.build(workshop, examples[:2], examples[:0:-1])
@@ -95,8 +96,7 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
                 share=False, inbrowser=False, show_error=False, max_file_size=max_upload * 2**20,
                 allowed_paths=[], run_history=False, enable_monitoring=False, mcp_server=False,
                 ssr_mode=False, pwa=False,
-                footer_links=["api"], theme=web_page.theme(), css_paths=web_page.STYLE,
-                js=web_page.SCRIPT.read_text(encoding="utf-8"),
+                footer_links=["api"], theme=web_page.theme(), css_paths=web_page.STYLE, js=script,
                 app_kwargs={"middleware": [Middleware(Guard)], "docs_url": None, "redoc_url": None},
             )  # fmt: skip
         except TypeError as error:  # an older Gradio that does not know one of these

@@ -999,14 +999,14 @@ def test_a_link_that_fails_for_another_reason_leaves_the_old_file(tmp_path, monk
 
 
 @pytest.mark.parametrize("nameless", [True, False])
-@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("links", [None, errno.EPERM, errno.ENOTSUP])
 def test_what_is_not_to_be_overwritten_stays_also_where_it_comes_late(tmp_path, monkeypatch, nameless, links):
     def refuse(*_, **__):
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        raise OSError(links, os.strerror(links))
 
     if not nameless:
         monkeypatch.setattr(files, "_open_nameless", lambda _: None)
-    if not links:
+    if links:
         monkeypatch.setattr(os, "link", refuse)
     target = tmp_path / "a.png"
     write_picture(from_pil(pixels("RGB")), target, overwrite=False)
@@ -1024,6 +1024,8 @@ def test_what_is_not_to_be_overwritten_stays_also_where_it_comes_late(tmp_path, 
         file.write(b"ours")
     assert target.read_bytes() == b"ours"
     assert os.listdir(tmp_path) == ["a.png"]
+    with pytest.raises(OutputError, match="too long"):
+        write_picture(from_pil(pixels("RGB")), tmp_path / f"{'n' * 300}.png", overwrite=False)
 
 
 def test_links_are_followed_and_permissions_kept(tmp_path):

@@ -179,14 +179,15 @@ def test_sizes_are_whole_numbers(size):
 
 def test_latents_of_torch_are_stored_whatever_their_dtype(tmp_path):
     torch = pytest.importorskip("torch")
-    file = a_file()
-    for tensor in (
-        torch.from_numpy(file.latents).bfloat16(),
-        torch.from_numpy(file.latents).requires_grad_(),
-    ):
-        zenith_ae.write_latents(tmp_path / "a.latent.safetensors", replace(file, latents=tensor), "fp32")
-        stored = zenith_ae.read_latents(tmp_path / "a.latent.safetensors").latents
+    file, path = a_file(), tmp_path / "a.latent.safetensors"
+    latents = torch.from_numpy(file.latents)
+    for tensor in (latents.bfloat16(), latents.clone().requires_grad_()):
+        zenith_ae.write_latents(path, replace(file, latents=tensor), "fp32")
+        stored = zenith_ae.read_latents(path).latents
         np.testing.assert_array_equal(stored, tensor.detach().float().numpy())
+    for tensor, words in ((latents.long(), "must be floats, got torch.int64"), (latents.to("meta"), "dense")):
+        with pytest.raises(LatentError, match=words):
+            zenith_ae.write_latents(path, replace(file, latents=tensor))
 
 
 def test_names_that_are_no_text_can_be_stored():

@@ -256,8 +256,9 @@ def test_a_frame_says_nothing_of_what_the_noise_in_it_is(monkeypatch):
 
 
 @pytest.mark.parametrize("layout", ["RGB", "CMYK"])
-def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, monkeypatch):
-    model = zenith_ae.load("zenith-denoise-fast", threads=1)
+@pytest.mark.parametrize("name", ["zenith-denoise-fast", "zenith-denoise"])
+def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, name, monkeypatch):
+    model = zenith_ae.load(name, threads=1)
     rng = np.random.default_rng(0)
     mottle = rng.normal(size=(2, 98, 130, 3))
     mottle = sum(np.roll(mottle, (y, x), (1, 2)) for y in range(4) for x in range(4)) * 3
@@ -285,6 +286,17 @@ def test_a_level_far_above_that_of_mottled_noise_takes_no_less_of_it(layout, mon
     np.testing.assert_array_equal(together[2], model.clean(pixels[2:], layout, far)[0])
 
 
+def test_noise_of_a_black_plate_is_not_what_other_inks_have_in_common():
+    """As light all inks share it, but the networks see the plate by itself."""
+    model, (y, x) = zenith_ae.load("zenith-denoise-fast", threads=1), np.mgrid[:160, :200]
+    waves = [60 + 30 * np.sin(x / 25), 80 + 20 * np.cos(y / 30), 70 + 25 * np.sin((x + y) / 40)]
+    inks = np.stack([*waves, 90 + 30 * np.sin(y / 20)], 2)
+    inks = np.clip(inks + np.random.default_rng(0).normal(0, 15, inks.shape), 0, 255).astype(np.uint8)
+    assert pipelines.is_shared(pipelines.to_rgb(inks[None], "CMYK")[0])
+    assert model._experts(inks[None], "CMYK", "auto") == ["white"]
+    assert model.estimate(inks[None], "CMYK").experts == ["white"]
+
+
 @pytest.mark.parametrize("size", [(300, 330), (330, 500), (40, 5000)])
 @pytest.mark.parametrize(("level", "times"), [(20, 1.3), (20, 1.0), (8, 1.3)])
 def test_noise_of_which_less_goes_at_its_own_level_is_told_as_lower(size, level, times, monkeypatch):
@@ -299,7 +311,7 @@ def test_noise_of_which_less_goes_at_its_own_level_is_told_as_lower(size, level,
     monkeypatch.setattr(model, "_run", run)
     monkeypatch.setattr(model, "_experts", lambda pixels, *_, **__: ["denoiser"] * len(pixels))
     whole = (1, *size)
-    tried = {(300, 330): whole, (330, 500): (6, 160, 160), (40, 5000): (6, 40, 160)}[size]
+    tried = {(300, 330): whole, (330, 500): (6, 160, 160), (40, 5000): (3, 40, 160)}[size]
     estimate = pipelines.Estimate(np.full(whole, level, np.float32), ["denoiser"])
     (change,) = model.changes(np.full((*whole, 3), 100, np.uint8), "RGB", estimate)
     lower = round(level * pipelines._MOTTLED_SHARE, 3)

@@ -215,9 +215,7 @@ def smooth(picture: np.ndarray, reach: int) -> np.ndarray:
 def test_noise_that_channels_have_in_common_goes_too(name: str, harm: str, monkeypatch) -> None:
     """To the expert for white noise it looked like detail, and half of it and more stayed."""
     clean, rng = example("cat.clean.png").astype(np.float64), np.random.default_rng(0)
-    noisy = clean + rng.normal(
-        0, 20, clean.shape if harm != "one for all channels" else (*clean.shape[:2], 1)
-    )
+    noisy = clean + rng.normal(0, 20, clean.shape)
     if harm == "paler":
         noisy, clean = (0.4 * x + 0.6 * (x @ LUMA)[..., None] for x in (noisy, clean))
     else:

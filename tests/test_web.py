@@ -482,7 +482,6 @@ def test_a_batch_that_runs_out_of_room_ends_with_what_is_done(shop, limit):
     with zipfile.ZipFile(last.archive) as archive:
         assert archive.testzip() is None and len(archive.namelist()) == done
     assert not list(Path(last.archive).parent.glob("*.png"))
-    pytest.importorskip("gradio")
     from zenith_ae.app.web_words import batch_status
 
     left = f", {4 - done} not started" if done < 4 else ""
@@ -510,7 +509,6 @@ def test_numbers_that_are_none_are_refused(shop):
     ("seconds", "text"), [(0.9996, "1.0 s"), (59.96, "1 min 0 s"), (119.7, "2 min 0 s"), (0.5, "500 ms")]
 )
 def test_times_are_rounded_before_their_unit_is_chosen(seconds, text):
-    pytest.importorskip("gradio")
     from zenith_ae.app.web_words import duration, file_size
 
     assert duration(seconds) == text
@@ -522,7 +520,6 @@ def test_batch_says_what_a_picture_lost(shop):
     frames[0].save(animated := io.BytesIO(), "GIF", save_all=True, append_images=frames[1:])
     state = last(shop.batch([put_bytes(shop, "a.jpg", animated.getvalue())], "adds-sigma"))
     assert state.notes == [("a.jpg", "JPEG holds one picture, so it is the first of 2")]
-    pytest.importorskip("gradio")
     from zenith_ae.app.web_words import batch_status
 
     assert "a.jpg: JPEG holds one picture" in batch_status(state)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._kernels import available_isas
     from .errors import (
         ConfigError,
+        ExistsError,
         ImageError,
         IsaError,
         LatentError,
@@ -38,6 +39,7 @@ __all__ = [
     "Autoencoder",
     "ConfigError",
     "Denoiser",
+    "ExistsError",
     "ImageError",
     "IsaError",
     "LatentError",

@@ -129,7 +129,7 @@ def atomic_writer(path: str | Path, overwrite: bool = True) -> Iterator[_Writer]
     if os.path.isdir(target):  # os.path answers for impossible names too
         raise OutputError(f"{path}: is a folder; give a file name")
     special = is_device(path)  # the target of /dev/fd/63, a pipe of the shell's, is no path
-    if not (overwrite or special) and target.exists():
+    if not (overwrite or special) and os.path.exists(target):
         raise _taken(path)
     temporary = Path(path) if special else target.parent / f".zenith-ae.{os.urandom(8).hex()}.tmp"
     nameless = named = False
@@ -203,6 +203,7 @@ _NO_LINKS = (
     errno.EMLINK,
     errno.ENOSYS,
     errno.EOPNOTSUPP,
+    errno.ENOTSUP,  # another number on macOS, of whose memory cards link(2) says it
 )
 
 

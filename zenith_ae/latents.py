@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .batches import without_torch
+from .batches import is_dense, is_tensor, without_torch
 from .errors import LatentError
 from .files import as_path, as_text, atomic_writer, reason, safetensors_bytes
 
@@ -38,6 +38,7 @@ __all__ = [
     "as_stored",
     "check_latents",
     "encode_latents",
+    "numbers_of",
     "parse_latents",
     "read_latents",
     "shipped_reader",
@@ -124,9 +125,24 @@ def _identity(path: Path) -> _Identity:
     return _Identity(weights.hash, weights.space)
 
 
-def check_latents(
-    latents: NDArray, channels: int | None = None, name: str = "latents"
-) -> NDArray[np.float32]:
+def numbers_of(latents: Any, of: str = "") -> NDArray:
+    """Latents as an array, also those of torch; ``of`` is how an error begins.
+
+    Raises
+    ------
+    LatentError
+        For a tensor of anything but floats, or without values in memory.
+    """
+    if is_tensor(latents) and not latents.is_floating_point():
+        raise LatentError(f"{of}latents must be floats, got {latents.dtype}")
+    if is_tensor(latents) and not is_dense(latents):
+        raise LatentError(
+            f"{of}latents must be dense, with values: give tensor.to_dense(), not on device 'meta'"
+        )
+    return np.asarray(without_torch(latents))
+
+
+def check_latents(latents: Any, channels: int | None = None, name: str = "latents") -> NDArray[np.float32]:
     """Finite float32 latents of shape (N, C, h, w).
 
     Raises
@@ -134,7 +150,7 @@ def check_latents(
     LatentError
         For another shape, another number of channels, no elements or values that are not finite.
     """
-    latents = np.asarray(without_torch(latents))
+    latents = numbers_of(latents, f"{name}: ")
     if latents.dtype.kind != "f":
         raise LatentError(f"{name}: latents must be floats, got {latents.dtype}")
     if latents.ndim != 4 or not latents.size:

@@ -37,7 +37,7 @@ from .batches import (
 )
 from .engine import Engine, Pieces, Progress, Tile, create, within
 from .errors import ConfigError, LatentError
-from .latents import LatentFile, check_latents
+from .latents import LatentFile, check_latents, numbers_of
 from .models.spec import ModelConfig, alignment, cached_property
 from .noise_levels import (
     bring_to_measured,
@@ -329,13 +329,7 @@ class Autoencoder(_Pipeline):
         if isinstance(latents, (str, os.PathLike)):
             raise LatentError(f"{os.fspath(latents)}: is a path; read it first, with zenith_ae.read_latents")
         tensor = latents if is_tensor(latents) else None
-        if tensor is not None and not tensor.is_floating_point():
-            raise LatentError(f"latents must be floats, got {tensor.dtype}")
-        if tensor is not None and not is_dense(tensor):
-            raise LatentError(
-                "latents must be dense, with values: give tensor.to_dense(), not on device 'meta'"
-            )
-        array = np.asarray(without_torch(latents))
+        array = numbers_of(latents)
         z = check_latents(array[None] if array.ndim == 3 else array, self.config.latent_channels)
         factor = self.config.factor
         try:
@@ -519,8 +513,8 @@ class Denoiser(_Pipeline):
         sigma : standard deviation of the noise in units of 0..255 (25 means 25/255 of full scale):
             "auto" to estimate it everywhere in the picture, a number, an array (H, W), or for a
             batch (N,), (N, H, W) or (N, 1, H, W). Of noise that is not white the network sees the level
-            itself: a lower one changes little, and far above the estimate the greater of what it makes of
-            either is taken, which is twice the work.
+            itself, or, if it is loud and mottled, about half of it: a lower one changes little, and far above
+            the estimate the greater of what it makes of either is taken, which is twice the work.
         strength : 0 (nothing changes) to 1.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
         luma, chroma : shares of the strength for brightness and for colour, 0 to 1.
@@ -612,30 +606,38 @@ class Denoiser(_Pipeline):
             return ["denoiser"] * len(pixels)
         rgb = to_rgb(pixels, layout)
         odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile, progress=progress)[..., 0]
-        chosen = (self._for_expert(*one, tile, level, progress) for one in zip(odds, rgb, strict=True))
+        seen = 255 - pixels[..., :3] if layout == "CMYK" else rgb  # black is in a run of its own
+        each = zip(odds, rgb, seen, strict=True)
+        chosen = (self._for_expert(*one, tile, level, progress) for one in each)
         return ["white" if expert else "denoiser" for expert in chosen]
 
     def _for_expert(
         self,
         odds: NDArray[np.float32],
         picture: NDArray,
+        seen: NDArray,
         tile: Tile,
         level: float | None,
         progress: Progress | None,
     ) -> bool:
         """Whether a picture (H, W, 3) is for the expert, by what the sorter says of its cells (h, w).
 
-        To the expert noise of a colour picture is independent from channel to channel too.
+        To the expert noise of a colour picture is independent from channel to channel too; ``seen`` are those
+        that the networks see together.
         """
-        found, grey = float(odds.mean()), is_grey(picture)
+        found = float(odds.mean())
         levels, least = _SURE
-        if found > 0 and not grey and is_shared(picture):
+        if found <= 0:
             return False
-        if not 0 < found <= max(least) or "estimator" not in self.config.parts or grey:
-            return found > 0
-        seen = ~clipped_cells(picture, odds.shape)  # frames say little either way
-        if enough(seen):
-            found = float(odds[seen].mean())
+        if is_grey(picture):
+            return True
+        if is_shared(seen):
+            return False
+        if found > max(least) or "estimator" not in self.config.parts:
+            return True
+        whole = ~clipped_cells(picture, odds.shape)  # frames say little either way
+        if enough(whole):
+            found = float(odds[whole].mean())
         if level is None:
             level = float(self._raw_levels(picture[None], tile, within(progress, 0, 0)).mean())
         return bool(found > np.interp(level, levels, least))
@@ -680,7 +682,7 @@ class Denoiser(_Pipeline):
             mean = float(level.mean())
             make_even(level, clipped)
             if experts is None:
-                (chosen[i],) = self._experts(rgb[i : i + 1], "RGB", tile, mean, report)
+                (chosen[i],) = self._experts(pixels[i : i + 1], layout, tile, mean, report)
             if chosen[i] == "white":
                 bring_to_measured(picture, level)
             elif self._bounded:
@@ -776,14 +778,14 @@ class Denoiser(_Pipeline):
                 if inverted:
                     colour = 255 - colour
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
-                plane = self._plane(rgb, levels[part], experts, tile)
+                plane = self._plane(rgb, levels[part], experts, tile, asked)
                 bound = levels[part] if self._bounded else None
                 all_of_them = runs.next(len(experts))
                 residual = self._residual(rgb, plane, experts, bound, tile, passes, all_of_them)
                 for i, level in lower.items():
                     del plane  # as large as a third of the residual
-                    plane = level / np.float32(255)
                     one = slice(i, i + 1)
+                    plane = self._plane(rgb[one], level, experts[one], tile, asked)
                     other = self._residual(
                         rgb[one], plane, experts[one], levels[part][one], tile, passes, runs.next()
                     )
@@ -829,15 +831,17 @@ class Denoiser(_Pipeline):
                     found[i] = np.minimum(maps, levels[i])
         return found
 
-    def _plane(self, rgb: NDArray, levels: NDArray, experts: list[str], tile: Tile) -> NDArray[np.float32]:
+    def _plane(
+        self, rgb: NDArray, levels: NDArray, experts: list[str], tile: Tile, progress: Progress | None
+    ) -> NDArray[np.float32]:
         """What the networks are told of the noise in pictures (N, H, W, 3): (N, H, W), in units of [0, 1]."""
         plane = np.array(np.broadcast_to(levels / 255, rgb.shape[:3]), np.float32)
         for picture, level, expert in zip(rgb, plane, experts, strict=True):
-            if self._bounded and expert == "denoiser" and self._is_mottled(picture, level, tile):
+            if self._bounded and expert == "denoiser" and self._is_mottled(picture, level, tile, progress):
                 level *= np.float32(_MOTTLED_SHARE)
         return plane
 
-    def _is_mottled(self, picture: NDArray, plane: NDArray, tile: Tile) -> bool:
+    def _is_mottled(self, picture: NDArray, plane: NDArray, tile: Tile, progress: Progress | None) -> bool:
         """Whether loud noise of a picture (H, W, 3) looks like content to the denoiser at its own level.
 
         Of noise that a camera has smoothed and sharpened it takes more away where it is told less. That is
@@ -856,7 +860,7 @@ class Denoiser(_Pipeline):
         ]  # fmt: skip
         pictures, planes = (np.stack([whole[corner] for corner in corners]) for whole in (picture, plane))
         own, less = (
-            _energy(self._run("denoiser", pictures, planes * np.float32(share), tile, None))
+            _energy(self._run("denoiser", pictures, planes * np.float32(share), tile, progress))
             for share in (1, _MOTTLED_SHARE)
         )
         return less > _MOTTLED_TIMES * own
@@ -949,8 +953,11 @@ def _energy(x: NDArray[np.float32]) -> float:
 
 
 def _spread(count: int, end: int) -> list[int]:
-    """So many places between 0 and ``end``, as far from each other as from both."""
-    return [max(0, end) * (2 * i + 1) // (2 * count) for i in range(count)]
+    """Up to so many places between 0 and ``end``, about as far from each other as from both.
+
+    They are where cells of 8 pixels begin, so that a network sees a JPEG's blocks as it does in the whole.
+    """
+    return sorted({max(0, end) * (2 * i + 1) // (16 * count) * 8 for i in range(count)})
 
 
 def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
