@@ -42,6 +42,11 @@ def example(name: str) -> np.ndarray:
         return np.asarray(image.convert("RGB"))
 
 
+def in_file(picture: np.ndarray) -> np.ndarray:
+    """A picture of 0..255 in 8 bits."""
+    return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
+
+
 def synthetic(height: int = 61, width: int = 83) -> np.ndarray:
     """Gradients, edges and a fixed noise: float32 (H, W, 3) in [0, 1], the same everywhere."""
     y, x = np.mgrid[:height, :width].astype(np.float32)
@@ -169,7 +174,7 @@ def test_noise_goes_from_a_jpeg_with_colours_at_half_resolution_too(
     clean = example("cat.clean.png")
     noise = 20 * np.random.default_rng(0).standard_normal(clean.shape)
     stream = io.BytesIO()
-    noisy = Image.fromarray(np.clip(clean + noise, 0, 255).round().astype(np.uint8))
+    noisy = Image.fromarray(in_file(clean + noise))
     noisy.save(stream, "JPEG", quality=quality, subsampling="4:2:0")
     given, clean = np.asarray(Image.open(stream))[cut:, cut:], clean[cut:, cut:]
     assert psnr(zenith_ae.load(name)(given), clean) > psnr(given, clean) + gain
@@ -194,13 +199,8 @@ def test_blocks_of_a_strong_jpeg_do_not_stay(name: str, quality: int, least: flo
     """Before they had seen any, they made 30.1 and 31.0 dB, and 27.6 where blocks lay on their own grid."""
     clean, file = example("cat.clean.png"), io.BytesIO()
     noisy = clean + np.random.default_rng(0).normal(0, 25, clean.shape)
-    Image.fromarray(np.clip(np.rint(noisy), 0, 255).astype(np.uint8)).save(file, "JPEG", quality=quality)
+    Image.fromarray(in_file(noisy)).save(file, "JPEG", quality=quality)
     assert psnr(zenith_ae.load(name)(np.asarray(Image.open(file))), clean) > least
-
-
-def in_file(picture: np.ndarray) -> np.ndarray:
-    """A picture of 0..255 in 8 bits."""
-    return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
 
 
 def smooth(picture: np.ndarray, reach: int) -> np.ndarray:
@@ -264,7 +264,7 @@ def test_noise_goes_from_backgrounds_where_half_of_it_is_clipped(name: str, leve
     y, x = np.mgrid[-1 : 1 : clean.shape[0] * 1j, -1 : 1 : clean.shape[1] * 1j]
     clean = np.where((x**2 + y**2 < 0.7)[..., None], clean, np.uint8(level))
     noise = 30 * np.random.default_rng(0).standard_normal(clean.shape)
-    given = np.clip(clean + noise, 0, 255).round().astype(np.uint8)
+    given = in_file(clean + noise)
     dn = zenith_ae.load(name)
     assert psnr(dn(given), clean) > psnr(dn(given, sigma=30), clean) - 0.5
 

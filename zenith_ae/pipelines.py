@@ -599,12 +599,12 @@ class Denoiser(_Pipeline):
 
     def _experts(
         self, pixels: NDArray, layout: str, tile: Tile, level: float | None = None,
-        progress: Progress | None = None,
+        progress: Progress | None = None, rgb: NDArray | None = None,
     ) -> list[str]:  # fmt: skip
-        """`experts` of (N, H, W, C) pixels; ``level`` is the mean of their `_raw_levels`, if it is known."""
+        """`experts` of (N, H, W, C) pixels, given what is known of them: the mean ``level``, and as ``rgb``."""
         if "sorter" not in self.config.parts:
             return ["denoiser"] * len(pixels)
-        rgb = to_rgb(pixels, layout)
+        rgb = to_rgb(pixels, layout) if rgb is None else rgb
         odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile, progress=progress)[..., 0]
         seen = 255 - pixels[..., :3] if layout == "CMYK" else rgb  # black is in a run of its own
         each = zip(odds, rgb, seen, strict=True)
@@ -682,7 +682,8 @@ class Denoiser(_Pipeline):
             mean = float(level.mean())
             make_even(level, clipped)
             if experts is None:
-                (chosen[i],) = self._experts(pixels[i : i + 1], layout, tile, mean, report)
+                one = slice(i, i + 1)
+                (chosen[i],) = self._experts(pixels[one], layout, tile, mean, report, rgb[one])
             if chosen[i] == "white":
                 bring_to_measured(picture, level)
             elif self._bounded:
