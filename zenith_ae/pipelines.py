@@ -601,7 +601,10 @@ class Denoiser(_Pipeline):
         self, pixels: NDArray, layout: str, tile: Tile, level: float | None = None,
         progress: Progress | None = None, rgb: NDArray | None = None,
     ) -> list[str]:  # fmt: skip
-        """`experts` of (N, H, W, C) pixels, given what is known of them: the mean ``level``, and as ``rgb``."""
+        """`experts` of (N, H, W, C) pixels.
+
+        ``level`` is the mean of their `_raw_levels`, and ``rgb`` what they are as RGB, if these are known.
+        """
         if "sorter" not in self.config.parts:
             return ["denoiser"] * len(pixels)
         rgb = to_rgb(pixels, layout) if rgb is None else rgb
