@@ -38,6 +38,7 @@ __all__ = [
     "grain",
     "jpeg",
     "local_rms",
+    "mottled",
     "poisson_gaussian",
     "reenlarge",
     "salt_and_pepper",
@@ -57,6 +58,9 @@ RED_GAIN, BLUE_GAIN = (1.2, 2.4), (1.2, 2.6)  # of white balance, from tungsten 
 READ_SHARE, CONTRAST, SATURATION = (3e-4, 3e-2), (1.0, 1.4), (0.0, 0.8)  # of cameras
 FINE_QUALITY = 80  # least of the JPEGs that hide no noise reduction
 GRAIN_RADIUS = 0.35, 1.0  # pixels: softer than white noise, finer than what cameras leave
+MOTTLE_RADIUS, COLOUR_RADIUS = (0.35, 1.3), (0.8, 4.0)  # of a phone's noise: as fine, its colour coarser
+COLOUR_SHARE = 0.6  # most of a phone's noise of colour, next to that of brightness
+MOST_SHARPENED, SHARPENING_RADIUS = 1.2, 1.2  # three in ten are not
 POOR_QUALITY = 20, 50  # of JPEGs that show what they are
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
@@ -160,6 +164,46 @@ def grain(clean: np.ndarray, rng: np.random.Generator, sigma: float, radius: flo
         noise = _separable(noise, _gaussian_kernel(radius))
     noise *= _gain_to(sigma, noise)
     return clean + noise, np.full(clean.shape[:3], sigma, np.float32)
+
+
+def mottled(
+    clean: np.ndarray,
+    rng: np.random.Generator,
+    sigma: float,
+    radius: float,
+    colour: float,
+    colour_radius: float,
+    sharpening: float = 0.0,
+    photons: bool = False,
+) -> Pair:
+    """The noise of a phone's photograph: its colour smoothed, its brightness little, then sharpened; a file.
+
+    Of the picture nothing is smoothed or sharpened, which stays as it was.
+
+    Parameters
+    ----------
+    sigma
+        Root mean square of the noise of brightness in each picture, before it is sharpened, which is to be
+        called loud: sharpening makes it louder still.
+    radius, colour_radius
+        Standard deviations in pixels of the Gaussians that soften noise of brightness and of colour.
+    colour
+        Root mean square of the noise of colour, as a share of ``sigma``.
+    sharpening
+        Amount of an unsharp mask.
+    photons
+        The noise grows with the brightness.
+    """
+    noise = rng.standard_normal(clean.shape, dtype=np.float32)
+    if photons:
+        noise *= np.sqrt(clean + np.float32(0.2))
+    brightness = (noise @ LUMA)[..., None]
+    rest = _separable(noise - brightness, _gaussian_kernel(colour_radius))
+    brightness = _separable(brightness, _gaussian_kernel(radius))
+    noise = brightness * _gain_to(sigma, brightness) + rest * _gain_to(sigma * colour, rest)
+    if sharpening:
+        noise += np.float32(sharpening) * (noise - _separable(noise, _gaussian_kernel(SHARPENING_RADIUS)))
+    return _against(as_file(clean + noise), clean)
 
 
 def poisson_gaussian(
@@ -573,7 +617,7 @@ def is_drawn(picture: np.ndarray) -> bool:
 class Mixture:
     """How often each degradation is drawn, and how strong.
 
-    The first eight fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
+    The first nine fields are relative frequencies, ``grey`` cuts across them; ranges are uniform,
     or log-uniform where named so. Strengths are in units of [0, 1].
     """
 
@@ -585,6 +629,7 @@ class Mixture:
     blur: float = 0.0
     jpeg: float = 0.0
     grain: float = 0.0
+    mottled: float = 0.0
 
     clean: float = 0.5  # share of the drawn pictures that stay as they are; photographs have noise already
     clean_jpeg: float = 0.0  # share of these in a JPEG of `FAIR_QUALITY`, whose level is 0 too
@@ -617,7 +662,8 @@ class Mixture:
     strong: float = 0.0  # share of the JPEGs that are of `POOR_QUALITY` instead
     in_place: float = 0.0  # share of the JPEGs whose blocks begin where a network finds those of a file
 
-    KINDS = ("gaussian", "stored", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg", "grain")
+    KINDS = ("gaussian", "stored", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg", "grain",
+             "mottled")  # fmt: skip
 
     def __post_init__(self) -> None:
         weights = [getattr(self, kind) for kind in self.KINDS]
@@ -684,6 +730,7 @@ class Mixture:
             "blur": self._blur,
             "jpeg": self._jpeg,
             "grain": self._grain,
+            "mottled": self._mottled,
         }
         for k, kind in enumerate(kinds):
             if kind == "stored":
@@ -814,6 +861,23 @@ class Mixture:
             degraded = as_file(degraded)
             if rng.random() < 0.5:
                 degraded = _as_jpeg(degraded, rng, _whole(rng, (FINE_QUALITY, 98)), bool(rng.integers(2)))
+        return degraded, level
+
+    def _mottled(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
+        strength = _log_uniform(rng, self.camera_strength)
+        degraded, level = mottled(
+            clean,
+            rng,
+            strength,
+            radius=_log_uniform(rng, MOTTLE_RADIUS) if rng.random() < 0.85 else 0.0,
+            colour=rng.uniform(0, COLOUR_SHARE) if rng.random() < 0.75 else 0.0,
+            colour_radius=_log_uniform(rng, COLOUR_RADIUS),
+            sharpening=rng.uniform(0, MOST_SHARPENED) if rng.random() < 0.7 else 0.0,
+            photons=rng.random() < 0.5,
+        )
+        if rng.random() < self.camera_jpeg:
+            degraded = _as_jpeg(degraded, rng, self._quality(rng), rng.random() < self.subsampled, self.in_place)
+            level = local_rms(degraded - clean)
         return degraded, level
 
     def _quality(self, rng: np.random.Generator) -> int:
