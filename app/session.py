@@ -21,10 +21,11 @@ from .batch import Reporter, Work, run_jobs, show_plan
 from .inputs import STDIO, Job, Kind, names_folder, plan
 
 if TYPE_CHECKING:
+    from zenith_ae.changes import Change
     from zenith_ae.engine import Progress
     from zenith_ae.engine import Tile as Tiles
     from zenith_ae.images import Picture
-    from zenith_ae.pipelines import Change, Denoiser
+    from zenith_ae.pipelines import Denoiser
 
 __all__ = [
     "ANY_PATH", "EQUAL", "Compute", "Made", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write",
@@ -380,8 +381,9 @@ def denoised(
     is as of `zenith_ae.Denoiser`. ``made`` is a list that gets what the networks make of each frame; with the
     list of an earlier call, which has all but the first four settings in common, they need not run.
     """
+    from zenith_ae.changes import changed
     from zenith_ae.engine import Pieces
-    from zenith_ae.pipelines import changed, estimate_and_rest
+    from zenith_ae.pipelines import estimate_and_rest
 
     shares = dict(settings)
     passes = shares.pop("passes", 1)

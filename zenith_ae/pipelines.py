@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
@@ -18,13 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .batches import (
-    LUMA,
     Batch,
     as_batch,
     colour_groups,
     continued,
     from_rgb,
-    full_scale,
     is_compiling,
     is_dense,
     is_tensor,
@@ -35,6 +33,7 @@ from .batches import (
     unorient,
     without_torch,
 )
+from .changes import Change, changed, energy, limit
 from .engine import Engine, Pieces, Progress, Tile, create, within
 from .errors import ConfigError, LatentError
 from .latents import LatentFile, check_latents, numbers_of
@@ -72,13 +71,6 @@ PASSES = (1, 2, 4, 8)
 #: Unit of the noise estimator's output, as a standard deviation in [0, 1] units, and its limit.
 SIGMA_UNIT = 25 / 255
 SIGMA_LIMIT = 3.0
-# Noise is hardly ever more than so many times its standard deviation: what a network would change beyond is
-# a thin stroke that it takes for a grain. A smaller number would keep some of what is no Gaussian noise.
-_MOST_DEVIATIONS = 8
-# From this level (0..255) on the limit grows with its fifth power, so that from twice as much on there is
-# hardly any: where a few pixels are wrong, hot ones or shot noise, they are so by far more than the level
-# says, which is of all around them. With 3 of 1000 pixels black or white that brings 8 dB.
-_DOTTED = 2
 # By how much the odds for the expert have to exceed even ones, at these estimated levels, in colour: JPEGs of
 # loud noise with full colour look like white noise, of which the odds are higher there, and what the expert
 # makes of them is worse by more than it is better elsewhere.
@@ -104,8 +96,6 @@ _ESTIMATE, _ESTIMATOR = 0.15, 0.8
 # What type checkers may know: what a name loads. A file may hold either.
 ShippedDenoiser = Literal["zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large", "zenith-deblur"]
 ShippedAutoencoder = Literal["zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-4ch-lite"]
-# Rows at once where float copies of a whole picture would be large.
-_BAND = 128
 
 
 @overload
@@ -436,23 +426,6 @@ class Autoencoder(_Pipeline):
         output = outputs.get(pixels.dtype.name, "float")
         rgb = self.decode(latents, output, pixels.shape[1:3], tile, progress=progress)
         return from_rgb(rgb, pixels, layout)
-
-
-class Change(NamedTuple):
-    """What a network adds to some channels of some pictures of a batch, before any strength.
-
-    Attributes
-    ----------
-    pictures : their indices in the batch.
-    channels : of the layout, three or one.
-    inverted : whether these are inks, of which the network saw the light.
-    residual : (len(pictures), H, W, 3) float32 in units of [0, 1].
-    """
-
-    pictures: list[int]
-    channels: slice
-    inverted: bool
-    residual: NDArray[np.float32]
 
 
 class Estimate(NamedTuple):
@@ -793,7 +766,7 @@ class Denoiser(_Pipeline):
                     other = self._residual(
                         rgb[one], plane, experts[one], levels[part][one], tile, passes, runs.next()
                     )
-                    if _energy(other) > _energy(residual[one]):
+                    if energy(other) > energy(residual[one]):
                         residual[one] = other
                     del other
                 del rgb, plane  # for a large picture these are hundreds of megabytes
@@ -864,7 +837,7 @@ class Denoiser(_Pipeline):
         ]  # fmt: skip
         pictures, planes = (np.stack([whole[corner] for corner in corners]) for whole in (picture, plane))
         own, less = (
-            _energy(self._run("denoiser", pictures, planes * np.float32(share), tile, progress))
+            energy(self._run("denoiser", pictures, planes * np.float32(share), tile, progress))
             for share in (1, _MOTTLED_SHARE)
         )
         return less > _MOTTLED_TIMES * own
@@ -882,7 +855,7 @@ class Denoiser(_Pipeline):
         """What to add to pictures ``rgb`` (N, H, W, 3) with noise ``plane`` (N, H, W), mean of the passes.
 
         ``experts`` is the part for each. Each pass is what one alone would be, so each is within what noise
-        of the levels ``bound`` can be (`_bound`).
+        of the levels ``bound`` can be (`limit`).
         """
         total: NDArray[np.float32] | None = None
         alike = len(set(experts)) == 1
@@ -895,7 +868,7 @@ class Denoiser(_Pipeline):
             ]
             residual = unorient(found[0] if len(found) == 1 else np.concatenate(found), which)
             if bound is not None:
-                _bound(residual, bound)
+                limit(residual, bound)
             total = residual if total is None else np.add(total, residual, out=total)
             del turned, levels, found, residual  # each is as large as the picture
         assert total is not None
@@ -906,54 +879,6 @@ def estimate_and_rest(progress: Progress | None, passes: int) -> tuple[Progress 
     """The reports of `Denoiser.estimate`, and of the changes with what it found, as those of both."""
     share = _ESTIMATE / passes
     return within(progress, 0, share), within(progress, share, 1 - share)
-
-
-def changed(
-    pixels: NDArray,
-    changes: Iterable[Change],
-    strength: float = 1.0,
-    luma: float = 1.0,
-    chroma: float = 1.0,
-    grain: float = 0.0,
-    *,
-    keep: bool = False,
-) -> NDArray:
-    """Pixels (N, H, W, C) with `Denoiser.changes` of them, to the shares that `Denoiser` takes.
-
-    ``keep`` leaves the changes as they are, so that they can be used again; else they may be worked on in
-    place, which saves the memory of a copy.
-    """
-    strength, luma, chroma, grain = _checked_shares(strength, luma, chroma, grain)
-    out = np.array(pixels)
-    if strength == 0:
-        return out
-    for change in changes:
-        sign = -strength if change.inverted else strength
-        for i, residual in zip(change.pictures, change.residual, strict=True):
-            if (luma, chroma, grain) != (1, 1, 0):
-                residual = residual.copy() if keep else residual
-                _blend(residual, luma, chroma, grain)
-            _add(out[i : i + 1, ..., change.channels], residual[None], sign)
-        del change, residual  # before the next are made
-    return out
-
-
-def _checked_shares(strength: Any, luma: Any, chroma: Any, grain: Any) -> list[float]:
-    shares = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
-    for name, share in shares.items():
-        try:
-            fits = bool(0 <= share <= 1)
-            shares[name] = float(share.item() if hasattr(share, "item") else share)
-        except (TypeError, ValueError, RuntimeError):  # no number; an array; a tensor
-            fits = False
-        if not fits:
-            raise ValueError(f"{name} must be a number in 0..1, got {share!r:.60}")
-    return list(shares.values())
-
-
-def _energy(x: NDArray[np.float32]) -> float:
-    """The sum of squares of (N, H, W, C), in an order that no threads change, without a copy."""
-    return float(np.einsum("nhwc,nhwc->", x, x, dtype=np.float64))
 
 
 def _spread(count: int, end: int) -> list[int]:
@@ -992,57 +917,3 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
 def _in_short(value: Any) -> str:
     """The beginning of how Python shows a value, in one line."""
     return " ".join(repr(value).split())[:60]
-
-
-def _bound(residual: NDArray[np.float32], levels: NDArray[np.float32]) -> None:
-    """Clip a residual (N, H, W, 3) to what noise of the levels (N, 1, 1) or (N, H, W) can be, in place."""
-    for change, whole in zip(residual, np.broadcast_to(levels, residual.shape[:3]), strict=True):
-        for y in range(0, len(change), _BAND):
-            band, level = change[y : y + _BAND], whole[y : y + _BAND]
-            if max(-band.min(), band.max()) > _most(level.min()):  # seldom, in a noisy picture
-                most = _most(level)
-                for channel in np.moveaxis(band, 2, 0):
-                    np.clip(channel, -most, most, out=channel)
-
-
-def _most(level: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What noise of a level (0..255) can be, in units of [0, 1]."""
-    excess = np.maximum(level * np.float32(1 / _DOTTED), 1)
-    excess *= excess
-    return np.float32(_MOST_DEVIATIONS / 255) * level * (excess * excess)
-
-
-def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: float) -> None:
-    """Scale brightness and colour of a residual (H, W, 3) apart, in place.
-
-    Grain is what the brightness has above a small binomial blur.
-    """
-    brightness = residual @ LUMA
-    kept = luma * brightness
-    if grain:
-        kept -= np.float32(luma * grain) * (brightness - _blurred(brightness))
-    residual *= np.float32(chroma)
-    residual += (kept - np.float32(chroma) * brightness)[..., None]
-
-
-def _blurred(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(H, W) under the binomial kernel 1 4 6 4 1 each way, continued by repetition."""
-    for axis in (0, 1):
-        padded = np.pad(x, [(2, 2) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
-        taps = [padded.take(range(i, i + x.shape[axis]), axis) for i in range(5)]
-        x = (taps[0] + taps[4] + 4 * (taps[1] + taps[3]) + 6 * taps[2]) * np.float32(1 / 16)
-    return x
-
-
-def _add(colour: NDArray, residual: NDArray, strength: float) -> None:
-    """colour (N, H, W, 1 or 3) = clip(colour + strength * residual (N, H, W, 3)), in place."""
-    integer, peak = colour.dtype.kind == "u", full_scale(colour.dtype)
-    for y in range(0, colour.shape[1], _BAND):
-        band = slice(y, y + _BAND)
-        change = residual[:, band]
-        if colour.shape[3] == 1:
-            change = change.mean(axis=3, keepdims=True, dtype=np.float32)
-        value = np.multiply(change, np.float32(strength * peak), dtype=np.float32)
-        value += colour[:, band]
-        np.clip(value, 0, peak, out=value)
-        colour[:, band] = np.rint(value, out=value) if integer else value

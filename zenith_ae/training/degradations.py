@@ -875,10 +875,10 @@ class Mixture:
             sharpening=rng.uniform(0, MOST_SHARPENED) if rng.random() < 0.7 else 0.0,
             photons=rng.random() < 0.5,
         )
-        if rng.random() < self.camera_jpeg:
-            degraded = _as_jpeg(degraded, rng, self._quality(rng), rng.random() < self.subsampled, self.in_place)
-            level = local_rms(degraded - clean)
-        return degraded, level
+        if rng.random() >= self.camera_jpeg:
+            return degraded, level
+        subsample = rng.random() < self.subsampled
+        return _against(_as_jpeg(degraded, rng, self._quality(rng), subsample, self.in_place), clean)
 
     def _quality(self, rng: np.random.Generator) -> int:
         poor = self.strong > 0 and rng.random() < self.strong
