@@ -644,6 +644,36 @@ def test_grain_is_of_brightness_alone_and_as_loud_and_soft_as_asked() -> None:
         assert found == pytest.approx(alike, abs=0.12)
 
 
+def test_mottled_noise_is_smooth_in_colour_fine_in_brightness_and_sharpened() -> None:
+    clean = np.full((1, 256, 256, 3), 0.5, np.float32)
+
+    def noise(**more: float) -> np.ndarray:
+        degraded, level = degradations.mottled(clean, rng(3), 0.06, 0.8, 0.5, 3.0, **more)
+        np.testing.assert_allclose(np.round(degraded * 255), degraded * 255, atol=1e-4)  # as in a file
+        assert float(level.mean()) == pytest.approx(float((degraded - clean).std()), rel=0.03)
+        return (degraded - clean)[0].astype(float)
+
+    def alike(x: np.ndarray) -> float:
+        return float(np.corrcoef(x[:, 1:].ravel(), x[:, :-1].ravel())[0, 1])
+
+    plain = noise()
+    brightness = plain @ degradations.LUMA
+    assert brightness.std() == pytest.approx(0.06, rel=0.03)
+    assert (plain - brightness[..., None]).std() == pytest.approx(0.03, rel=0.03)
+    assert alike(brightness) < 0.75 and alike(plain[..., 0] - brightness) > 0.9
+    sharpened = noise(sharpening=1.0) @ degradations.LUMA
+    assert sharpened.std() > 1.3 * brightness.std() and alike(sharpened) < alike(brightness)
+
+
+def test_mottled_noise_may_grow_with_brightness() -> None:
+    clean = np.zeros((1, 64, 128, 3), np.float32)
+    clean[:, :, :64], clean[:, :, 64:] = 0.1, 0.9
+    for photons, times in ((False, 1.0), (True, (1.1 / 0.3) ** 0.5)):
+        degraded = degradations.mottled(clean, rng(1), 0.01, 0.5, 0.2, 2.0, photons=photons)[0]
+        dark, bright = ((degraded - clean)[:, :, side].std() for side in (slice(60), slice(68, None)))
+        assert bright / dark == pytest.approx(times, rel=0.08)
+
+
 def test_plain_parts_are_of_all_shapes_and_leave_some_picture() -> None:
     picture, generator = smooth(1)[0], rng(5)
     areas = [flat_area(picture, generator) for _ in range(60)]

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,8 @@ Source = str | Path
 Progress = Callable[[int, int, str], None]
 #: Called with (picture's name, case, original, result, input): (H, W, 3) in [0, 1].
 Observer = Callable[[str, str, Floats, Floats, Floats], None]
+#: (case, what the model was given, what it made of it)
+Results = Iterator[tuple[str, Floats, Any]]
 
 NOISY, CLEAN = "_real", "_mean"
 
@@ -154,23 +156,9 @@ def evaluate_model(
     if task == "auto":
         paired = reference is not None or (not codec and bool(find_pairs(source)))
         task = "roundtrip" if codec else "pairs" if paired else "denoise"
-    _check_task(task, codec, sigmas is not None or degradations is not None)
+    _check_task(model, task, sigmas is not None or degradations is not None)
     _check_options(codec, reference, grey, other, passes)
-    degradations = ("gaussian",) if degradations is None else degradations
-    if unknown := sorted(set(degradations) - set(DEGRADATIONS)):
-        raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
-    if sigmas is not None and not set(degradations) & set(LEVELLED):
-        raise ConfigError(
-            f"noise levels are for the degradations {', '.join(LEVELLED)}, not for {', '.join(degradations)}"
-        )
-    sigmas = SIGMAS if sigmas is None else sigmas
-    denoise: Any = model if passes == 1 else partial(cast(Any, model), passes=passes)
-    estimates = not hasattr(model, "config") or "estimator" in model.config.parts
-
-    if task == "pairs" and not estimates:
-        raise ConfigError(
-            "pairs are measured at the level that a model estimates, and this one has no estimator"
-        )
+    run = _runner(model, task, sigmas, degradations, seed, other, passes)
     entries = _entries(source, reference, task)[:limit]
     start = time.perf_counter()
     pictures: list[dict[str, Any]] = []
@@ -178,25 +166,14 @@ def evaluate_model(
     for index, (name, reads) in enumerate(entries):
         if progress is not None:
             progress(index, len(entries), name)
-        try:
-            images = [_floats(decode_rgb(read())) for read in reads]
-            if grey:
-                images = [np.rint(image @ LUMA * 255) / np.float32(255) for image in images]
-            if len({image.shape for image in images}) > 1:
-                raise ImageError(f"{name}: its ground truth is of another size")
-        except (ImageError, MissingDependencyError, OSError):
+        images = _images(reads, grey)
+        if not images:
             skipped.append(name)
             continue
         original = images[-1]
-        if task == "denoise":
-            results = _denoise(_unwarned(denoise), estimates, original, sigmas, seed + index, degradations)
-        elif task == "pairs":
-            results = iter([("auto", images[0], denoise(images[0], "auto"))])
-        else:
-            theirs = None if other is None else other.encode(original)
-            results = _roundtrip(model, other, original, theirs)  # type: ignore[arg-type]
+        theirs = None if other is None else other.encode(original)
         cases: dict[str, dict[str, float]] = {}
-        for case, given, out in results:
+        for case, given, out in run(index, images, theirs):
             result = np.clip(np.asarray(out, np.float32), 0, 1)
             cases[case] = _scores(original, result, None if codec else given)
             if other is not None:
@@ -226,7 +203,8 @@ def evaluate_model(
     return report
 
 
-def _check_task(task: str, codec: bool, degraded: bool) -> None:
+def _check_task(model: DenoiserLike | AutoencoderLike, task: str, degraded: bool) -> None:
+    codec = hasattr(model, "encode")
     if task not in ("denoise", "pairs", "roundtrip"):
         raise ValueError(f"task must be auto, denoise, pairs or roundtrip, got {task!r}")
     if codec != (task == "roundtrip"):
@@ -234,6 +212,14 @@ def _check_task(task: str, codec: bool, degraded: bool) -> None:
     if task != "denoise" and degraded:
         what = "a round trip" if codec else "a picture with its ground truth"
         raise ConfigError(f"noise levels and degradations are not for {what}, which is taken as it is")
+    if task == "pairs" and not _can_estimate(model):
+        raise ConfigError(
+            "pairs are measured at the level that a model estimates, and this one has no estimator"
+        )
+
+
+def _can_estimate(model: Any) -> bool:
+    return not hasattr(model, "config") or "estimator" in model.config.parts
 
 
 def _check_options(
@@ -249,6 +235,46 @@ def _check_options(
         raise ConfigError("only an autoencoder can be measured together with another model")
     if codec and passes != 1:
         raise ConfigError("only a denoiser takes several passes")
+
+
+def _runner(
+    model: Any,
+    task: str,
+    sigmas: Sequence[float] | None,
+    degradations: Sequence[str] | None,
+    seed: int,
+    other: AutoencoderLike | None,
+    passes: int,
+) -> Callable[[int, list[Floats], Any], Results]:
+    """What runs a model on the picture, or pair, of an index; the last is what ``other`` encodes it to."""
+    if task == "roundtrip":
+        return lambda index, images, theirs: _roundtrip(model, other, images[0], theirs)
+    denoise: DenoiserLike = model if passes == 1 else partial(model, passes=passes)
+    if task == "pairs":
+        return lambda index, images, theirs: iter([("auto", images[0], denoise(images[0], "auto"))])
+    degradations = ("gaussian",) if degradations is None else degradations
+    if unknown := sorted(set(degradations) - set(DEGRADATIONS)):
+        raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
+    if sigmas is not None and not set(degradations) & set(LEVELLED):
+        raise ConfigError(
+            f"noise levels are for the degradations {', '.join(LEVELLED)}, not for {', '.join(degradations)}"
+        )
+    levels = SIGMAS if sigmas is None else sigmas
+    able, unwarned = _can_estimate(model), _unwarned(denoise)
+    return lambda index, images, theirs: _denoise(
+        unwarned, able, images[0], levels, seed + index, degradations
+    )
+
+
+def _images(reads: tuple[Read, ...], grey: bool) -> list[Floats]:
+    """The decoded pictures, none where they cannot be, or not be compared."""
+    try:
+        images = [_floats(decode_rgb(read())) for read in reads]
+    except (ImageError, MissingDependencyError, OSError):
+        return []
+    if grey:
+        images = [np.rint(image @ LUMA * 255) / np.float32(255) for image in images]
+    return images if len({image.shape for image in images}) == 1 else []
 
 
 def _entries(source: Source, reference: Source | None, task: str) -> Sequence[tuple[str, tuple[Read, ...]]]:
@@ -301,10 +327,6 @@ def _by_stem(source: Source, endings: tuple[str, ...] = ("",)) -> dict[str, tupl
 
 def _floats(image: NDArray[np.uint8]) -> Floats:
     return image.astype(np.float32) / np.float32(255)
-
-
-#: (case, what the model was given, what it made of it)
-Results = Iterator[tuple[str, Floats, Any]]
 
 
 def _scores(original: Floats, result: Floats, noisy: Floats | None) -> dict[str, float]:
