@@ -23,11 +23,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from zenith_ae.batches import to_rgb
-from zenith_ae.engine import Pieces, Progress, within
+from zenith_ae.engine import Pieces, Progress
 from zenith_ae.errors import ImageError, LatentError, ZenithError
 from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import Picture, check_size, read_picture, to_8_bits
@@ -40,10 +37,9 @@ from zenith_ae.latents import (
     shipped_reader,
     unread,
 )
-from zenith_ae.metrics import psnr, ssim
-from zenith_ae.training.degradations import blur
 
-from .session import EQUAL, Made, denoised, encoding_notes, output_name
+from .session import Made, denoised, encoding_notes, output_name
+from .web_comparison import does, fidelity, harm, middle, timed
 from .web_previews import write_channels, write_difference, write_preview, write_thumbnail
 from .web_zip import Source, Unbuffered, append, is_picture, is_zip, zipped_pictures
 
@@ -51,12 +47,6 @@ __all__ = ["BatchState", "Result", "Workshop", "noise_settings", "sharpens", "sh
 
 #: Results and uploads older than this are removed.
 KEEP_SECONDS = 6 * 3600
-#: The largest picture that models are compared on; of larger ones the middle is taken.
-COMPARE_PIXELS = 2**21
-#: The largest that each is tried on before it is timed: of others a first time is little of the whole.
-WARM_PIXELS = 2**19
-#: What takes less is timed again meanwhile, since other programs disturb a short time most; the best counts.
-TIMING_SECONDS = 0.4
 #: The largest picture of which the page remembers what a network made, 12 bytes a pixel.
 REMEMBERED_PIXELS = 2**25
 #: Pictures of a batch that the gallery shows.
@@ -290,12 +280,10 @@ class Workshop:
         facts |= {
             "model": model,
             "dtype": dtype,
-            "psnr": round(min(psnr(before, after), EQUAL), 2),
-            "ssim": round(ssim(before, after), 4),
             "encode_seconds": round(encoding, 3),
             "decode_seconds": round(decoding, 3),
             "gain": gain,
-        }
+        } | fidelity(before, after)
         facts |= _latent_facts(latents, len(data)) | _speed(picture, encoding + decoding)
         return Result(facts | self._output(files["picture"], notes), files)
 
@@ -366,50 +354,24 @@ class Workshop:
         chosen = [m for m in kinds if m in set(models)]
         if not chosen:
             raise ImageError(f"{name}: choose at least one model")
-        rgb = _middle(to_8_bits(to_rgb(picture.pixels[None], picture.layout)[0]))
-        height, width = rgb.shape[:2]
-        folder = self.new_folder()
+        rgb = middle(to_8_bits(to_rgb(picture.pixels[None], picture.layout)[0]))
+        facts: dict[str, Any] = {"name": name, "width": rgb.shape[1], "height": rgb.shape[0], "sigma": sigma}
+        facts["cut"] = picture.pixels.shape[:2] != rgb.shape[:2]
         task = {m: _given_to(m, kinds[m]) for m in chosen}
-        given = {"clean": rgb}
-        rng = np.random.default_rng(0)
-        if "noisy" in task.values():
-            noise = rng.standard_normal(rgb.shape, np.float32) * np.float32(sigma)
-            given["noisy"] = np.rint(np.clip(rgb + noise, 0, 255)).astype(np.uint8)
-        if "soft" in task.values():
-            given["soft"] = to_8_bits(blur(rgb[None] / np.float32(255), rng)[0][0])
-        does = {
-            "clean": "encodes, decodes",
-            "noisy": f"removes noise {sigma:g}",
-            "soft": "removes a 3x3 blur",
-        }
-        harmed = {key: pixels for key, pixels in given.items() if key != "clean"}
-        shown = {"original": rgb} | harmed
-        rows = []
-        turns = Pieces(progress, len(chosen))
+        harmed = {key: pixels for key, pixels in harm(rgb, sigma).items() if key in task.values()}
+        shown, rows, turns = {"original": rgb} | harmed, [], Pieces(progress, len(chosen))
         for model in chosen:
             pipeline = self.model(model, kinds[model])
             work = pipeline if kinds[model] == "denoiser" else pipeline.roundtrip
-            work(rgb if rgb[..., 0].size <= WARM_PIXELS else rgb[:64, :64])  # to be warm
-            report, seconds, begin = turns.next(), math.inf, time.perf_counter()
-            while seconds == math.inf or time.perf_counter() - begin < TIMING_SECONDS:
-                start = time.perf_counter()
-                after = work(given[task[model]], progress=report)
-                seconds, report = min(seconds, time.perf_counter() - start), within(report, 1, 0)
-            shown[model] = after
-            rows.append({
-                "model": model,
-                "does": does[task[model]],
-                "psnr": round(min(psnr(rgb, after), EQUAL), 2),
-                "ssim": round(ssim(rgb, after), 4),
+            shown[model], seconds = timed(work, harmed.get(task[model], rgb), turns.next())
+            rows.append({"model": model, "does": does(task[model], sigma)} | fidelity(rgb, shown[model]) | {
                 "seconds": round(seconds, 3),
-                "megapixels_per_second": _megapixels(height * width, seconds),
+                "megapixels_per_second": _megapixels(rgb[..., 0].size, seconds),
             })  # fmt: skip
-        facts: dict[str, Any] = {"name": name, "width": width, "height": height, "rows": rows}
-        facts["sigma"] = sigma
-        facts["cut"] = (picture.height, picture.width) != (height, width)
+        facts["rows"] = rows
         for key, pixels in harmed.items():
-            facts[f"{key}_psnr"] = round(min(psnr(rgb, pixels), EQUAL), 2)
-        files = {}
+            facts[f"{key}_psnr"] = fidelity(rgb, pixels)["psnr"]
+        folder, files = self.new_folder(), {}
         for key, pixels in shown.items():
             files[key], _ = write_preview(Picture(pixels, "RGB", "RGB"), folder / key)
         return Result(facts, files)
@@ -659,12 +621,3 @@ def _megapixels(pixels: int, seconds: float) -> float:
 def short(name: str) -> str:
     """A model's name where there is little room."""
     return name.removeprefix("zenith-")
-
-
-def _middle(rgb: NDArray) -> NDArray:
-    """The middle of a picture that is larger than `COMPARE_PIXELS`."""
-    height, width = rgb.shape[:2]
-    scale = min(1.0, (COMPARE_PIXELS / (height * width)) ** 0.5)
-    rows, columns = max(1, int(height * scale)), max(1, int(width * scale))
-    y, x = (height - rows) // 2, (width - columns) // 2
-    return np.ascontiguousarray(rgb[y : y + rows, x : x + columns])

@@ -29,7 +29,7 @@ from PIL import Image
 
 from zenith_ae import app
 from zenith_ae import weights as weights_module
-from zenith_ae.app import web, web_jobs, web_previews, web_zip
+from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_zip
 from zenith_ae.app.cli import run as run_cli
 from zenith_ae.app.web_jobs import Workshop, shipped_models
 from zenith_ae.app.web_zip import safe_name
@@ -339,7 +339,7 @@ def test_results_are_named_by_what_was_done(sigma_denoiser, tmp_path, task, name
 
 
 def test_compare_takes_the_middle_of_a_large_picture(shop, monkeypatch):
-    monkeypatch.setattr(web_jobs, "COMPARE_PIXELS", 400)
+    monkeypatch.setattr(web_comparison, "COMPARE_PIXELS", 400)
     facts = shop.compare(put(shop, "big.png", Image.fromarray(noise((100, 50)))), ["identity"]).facts
     assert facts["cut"] and (facts["width"], facts["height"]) == (28, 14)
 

@@ -899,11 +899,11 @@ MIXTURES = {
         uneven=0.1, photon_gain=(5e-4, 1e-2),
     ),
     "other": Mixture(
-        gaussian=0.12, stored=0.25, camera=0.48, poisson_gaussian=0.05, salt_and_pepper=0.1, unreduced=0.25,
-        hot=0.15, dotted=0.3, strong=0.3, in_place=0.5,
+        gaussian=0.12, stored=0.15, camera=0.33, poisson_gaussian=0.05, salt_and_pepper=0.1, mottled=0.25,
+        unreduced=0.25, hot=0.15, dotted=0.3, strong=0.3, in_place=0.5,
     ),
     "cleaned": Mixture(
-        gaussian=0, stored=0.37, camera=0.5, poisson_gaussian=0.05, salt_and_pepper=0.08,
+        gaussian=0, stored=0.27, camera=0.35, poisson_gaussian=0.05, salt_and_pepper=0.08, mottled=0.25,
         camera_strength=(1 / 255, 30 / 255), unreduced=0.25, hot=0.15, dotted=0.3, strong=0.3, in_place=0.5,
     ),
     "edited": Mixture(
