@@ -404,7 +404,7 @@ class _Pages:
         else:
             picture = from_pil(frame, metadata, self.format, notes, self.name)
             picture = _as_tiff_means(picture, image, self.name) if self.format == "TIFF" else picture
-        return _within(_less(picture, tags))
+        return _with_note_of_range(_with_note_of_channels(picture, tags))
 
     def _metadata(self, sideways: bool) -> dict[str, Any]:
         """Of the page that is loaded, which a TIFF's tags may have turned by 90 degrees."""
@@ -461,8 +461,8 @@ def _as_tiff_means(picture: Picture, image: Image.Image, name: str) -> Picture:
     return picture
 
 
-def _less(picture: Picture, tags: Mapping[int, Any]) -> Picture:
-    """With a note about the channels of a TIFF of these tags that the picture lacks."""
+def _with_note_of_channels(picture: Picture, tags: Mapping[int, Any]) -> Picture:
+    """A picture, with a note about channels of a TIFF of these tags that it lacks."""
     more = tags.get(_SAMPLES, 1) - picture.pixels.shape[2]
     if more > 0:
         note = f"{more} further channel{'s' if more > 1 else ''} of the TIFF cannot be kept"
@@ -470,7 +470,8 @@ def _less(picture: Picture, tags: Mapping[int, Any]) -> Picture:
     return picture
 
 
-def _within(picture: Picture) -> Picture:
+def _with_note_of_range(picture: Picture) -> Picture:
+    """A picture, with a note where its values are those of fewer bits (`dim_note`)."""
     note = dim_note(picture.pixels)
     return replace(picture, notes=(*picture.notes, note)) if note else picture
 

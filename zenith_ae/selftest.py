@@ -70,7 +70,7 @@ def self_test(isa: str) -> Iterator[Check]:
         yield from _test_precision(isa, dtype)
 
 
-def stress(isa: str, dtype: str, *, threads: int = 4, shapes: int = 24, tiles: bool = False) -> Check:
+def stress(isa: str, dtype: str, *, tiles: bool = False) -> Check:
     """Matrix products of many shapes on several threads at once, each thread in an order of its own.
 
     Every thread must get the bits that the first one got, within the tolerance of float64, and
@@ -79,12 +79,12 @@ def stress(isa: str, dtype: str, *, threads: int = 4, shapes: int = 24, tiles: b
     Parameters
     ----------
     isa, dtype : level, and "float32", "bf16" or "int16".
-    threads, shapes : how many of them.
     tiles : compute bf16 as the level amx does, emulated at others; for tests.
     """
     from ._kernels import _ops
     from .engine.packing import from_bf16, pack, pack_int16, to_bf16
 
+    threads, shapes = 4, 24
     rng = np.random.default_rng(5)
     guard = np.float32(-12345)
     products = []
