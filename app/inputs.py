@@ -26,7 +26,7 @@ from typing import NamedTuple
 import click
 
 from zenith_ae.errors import ImageError, OutputError, ZenithError
-from zenith_ae.files import is_device, is_result, reason
+from zenith_ae.files import is_device, is_passed_by, is_result, reason
 
 __all__ = ["STDIO", "EmptyFolderError", "Job", "Kind", "is_done", "make_folder", "names_folder", "plan"]
 
@@ -222,7 +222,7 @@ class _Places:
     twice."""
 
     def __init__(self) -> None:
-        self._folders: dict[str, _Place] = {}
+        self._folders: dict[str, tuple[_Place, bool]] = {}
 
     def of(self, path: str) -> frozenset[_Place]:
         """Its name in its folder, links followed; and the file itself, where it is there and has no other
@@ -239,8 +239,9 @@ class _Places:
         if name in ("", ".", "..") or os.path.islink(path):
             folder, name = os.path.split(os.path.realpath(path))
         if folder not in self._folders:
-            self._folders[folder] = self.of_folder(folder)
-        return *self._folders[folder], _folded(name)
+            self._folders[folder] = self.of_folder(folder), _folds(folder)
+        place, folds = self._folders[folder]
+        return *place, _folded(name) if folds else name
 
     @staticmethod
     def of_folder(path: str) -> _Place:
@@ -248,7 +249,8 @@ class _Places:
             found = os.stat(path or os.curdir)
             if found.st_ino:  # else the file system has no numbers
                 return found.st_dev, found.st_ino
-        return (_folded(os.path.realpath(path)),)
+        path = os.path.realpath(path)
+        return (_folded(path) if _folds(path) else path,)
 
 
 def _is_stdin(path: str) -> bool:
@@ -258,9 +260,26 @@ def _is_stdin(path: str) -> bool:
     return False
 
 
+def _folds(folder: str) -> bool:
+    """Whether A and a are one name in a folder, as on macOS, on memory cards, and on Windows' drives in WSL.
+
+    One that is still to be made, or has no name to try it with, is taken to be like the one that it lies in.
+    """
+    if sys.platform == "darwin":
+        return True
+    folder = os.path.realpath(folder)
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            other = os.path.join(folder, entry.name.swapcase())
+            if other != entry.path:
+                return os.path.lexists(other) and os.path.samestat(os.lstat(other), os.lstat(entry.path))
+    above = os.path.dirname(folder)
+    return above != folder and not os.path.ismount(folder) and _folds(above)
+
+
 def _folded(path: str) -> str:
-    """What paths of one file have in common: macOS tells neither A from a nor two spellings of ä."""
-    return unicodedata.normalize("NFD", path).casefold() if sys.platform == "darwin" else path
+    """What names of one file have in common where A and a are one, and two spellings of ä as well."""
+    return unicodedata.normalize("NFD", path).casefold()
 
 
 def names_folder(output: str) -> bool:
@@ -301,14 +320,14 @@ def _matches(pattern: str, unread: list[OSError]) -> Iterator[str]:
 
 
 def _folders(top: str, unread: list[OSError], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """A folder and those below it whose names do not begin with a dot; ``above`` are those on the way."""
+    """A folder and those below it, but for some (`is_passed_by`); ``above`` are those on the way."""
     here = os.path.realpath(top)
     if here in above:
         return
     yield top
     try:
         with os.scandir(top or os.curdir) as entries:
-            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+            names = sorted(e.name for e in entries if e.is_dir() and not is_passed_by(e.name))
     except OSError as error:
         unread.append(error)
         return
@@ -382,7 +401,7 @@ def _walk(
         folders[:] = sorted(
             f
             for f in folders
-            if not (f.startswith(".") or (avoid and _Places.of_folder(os.path.join(root, f)) == avoid))
+            if not (is_passed_by(f) or (avoid and _Places.of_folder(os.path.join(root, f)) == avoid))
         )
         for file in sorted(files):
             if file.startswith("."):
@@ -439,6 +458,8 @@ def make_folder(output: str | Path) -> None:
 
 def _longest_name(folder: str) -> float:
     """Bytes of a file's name there, as far as the system tells."""
+    if sys.platform == "darwin":  # where it says 255 and means letters
+        return math.inf
     try:
         most = os.pathconf(folder, "PC_NAME_MAX")
     except (OSError, ValueError, AttributeError):

@@ -1,6 +1,6 @@
 """``zenith-ae serve``: an HTTP server. POST a picture, get a picture or latents.
 
-Bodies are the bytes of a file, as ``curl --data-binary @photo.jpg`` sends them; `server_jobs.Worker`
+Bodies are the bytes of a file, as ``curl --data-binary "@photo.jpg"`` sends them; `server_jobs.Worker`
 works on them.
 """
 
@@ -378,9 +378,9 @@ def _page(schema: dict[str, Any], host: str) -> str:
 padding: 0 1rem }} td, th {{ padding: .4rem .8rem .4rem 0; text-align: left; vertical-align: top }}
 pre {{ overflow: auto }}</style></head><body><h1>zenith-ae {escape(__version__)}</h1>
 <p>{escape(schema["info"]["description"])} The body of a POST is the file itself.</p>
-<pre>curl --data-binary @photo.jpg {escape(host)}/denoise -o clean.jpg
-curl --data-binary @photo.jpg {escape(host)}/encode -o photo.latent.safetensors
-curl --data-binary @photo.latent.safetensors "{escape(host)}/decode?format=webp" -o back.webp</pre>
+<pre>curl --data-binary "@photo.jpg" {escape(host)}/denoise -o clean.jpg
+curl --data-binary "@photo.jpg" {escape(host)}/encode -o photo.latent.safetensors
+curl --data-binary "@photo.latent.safetensors" "{escape(host)}/decode?format=webp" -o back.webp</pre>
 <table><tr><th>request</th><th></th><th>parameters</th></tr>{"".join(rows)}</table>
 <p>The machine-readable description is <a href="openapi.json">openapi.json</a>.</p></body></html>"""
 

@@ -186,7 +186,7 @@ def _check_packing(request: Request) -> None:
 def _check_form(request: Request) -> None:
     if _content_type(request).startswith("multipart/"):
         raise HTTPException(
-            400, "this is a form; send the file itself as the body (curl --data-binary @FILE)"
+            400, 'this is a form; send the file itself as the body (curl --data-binary "@FILE")'
         )
 
 

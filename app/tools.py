@@ -209,7 +209,7 @@ def serve(
     \b
     Examples:
       zenith-ae serve
-      curl --data-binary @photo.jpg localhost:8000/denoise -o clean.jpg
+      curl --data-binary "@photo.jpg" localhost:8000/denoise -o clean.jpg
     """
     try:
         from .server import listen

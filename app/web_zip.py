@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -105,7 +107,7 @@ def zipped_pictures(path: Path, name: str, max_bytes: int) -> Iterator[Source]:
             raise ImageError(f"{name}: {len(entries)} files in a ZIP; the limit is {ZIP_ENTRIES}")
         found = False
         for entry in entries:
-            inside = safe_name(entry.filename)
+            inside = safe_name(_name_of(entry))
             hidden = any(part.startswith((".", "__MACOSX")) for part in inside.split("/"))
             read = partial(_unzip, archive, entry, inside, max_bytes, left)
             # One that cannot be read, such as HEIC, is to fail by its name and not to vanish.
@@ -114,6 +116,14 @@ def zipped_pictures(path: Path, name: str, max_bytes: int) -> Iterator[Source]:
             yield Source(inside, read, entry.file_size, wanted)
         if not found:
             raise ImageError(f"{name}: no pictures in this ZIP; ZIPs in a ZIP are not opened")
+
+
+def _name_of(entry: zipfile.ZipInfo) -> str:
+    """Its name. What does not say that it is UTF-8 is cp437 by the standard, but macOS does not say so."""
+    if not entry.flag_bits & 0x800:
+        with contextlib.suppress(UnicodeError):  # cp437 beyond ASCII hardly ever is UTF-8
+            return unicodedata.normalize("NFC", entry.filename.encode("cp437").decode())
+    return entry.filename
 
 
 def _unzip(

@@ -158,6 +158,17 @@ def test_folders_are_mirrored(here, dn):
     assert tree(here / "out") == ["a.denoised.png", "sub/c.denoised.png", "sub/deep/b.denoised.jpg"]
 
 
+def test_folders_that_hold_no_ones_pictures_are_passed_by_unless_named(here, dn):
+    library = "in/Photos Library.photoslibrary/resources"
+    for name in ("in/a.png", f"{library}/b.png", "in/$RECYCLE.BIN/S-1/c.png", "in/@eaDir/d.png"):
+        picture(name)
+    assert run(["denoise", "in", "-o", "out", *dn]) == 0
+    assert run(["denoise", "in/**", "-o", "stars", *dn]) == 0
+    assert tree(here / "out") == tree(here / "stars") == ["a.denoised.png"]
+    assert run(["denoise", library, "-o", "named", *dn]) == 0
+    assert tree(here / "named") == ["b.denoised.png"]
+
+
 def test_folders_leave_out_own_results_and_the_output_folder(here, dn, capsys):
     picture("in/a.png")
     assert run(["denoise", "in", *dn]) == 0
@@ -468,6 +479,34 @@ def test_names_that_macos_does_not_tell_apart_are_one_file(here, dn, capsys, mon
         assert run(["denoise", source, "-o", output, "--overwrite", *dn]) == 1
         assert "would be replaced by its own output" in one_line(capsys.readouterr().err)
         assert not Path(output).exists()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="where all folders are so")
+def test_names_are_one_in_folders_where_letters_of_both_cases_are(here, dn, capsys):
+    """As on Windows' drives in WSL and on memory cards; here a link is a name's other spelling."""
+    for name in ("a/PHOTO.png", "b/photo.png"):
+        picture(name)
+    both = ["denoise", "a/PHOTO.png", "b/photo.png", *dn, "-o"]
+    assert run([*both, "apart"]) == 0
+    assert tree("apart") == ["PHOTO.denoised.png", "photo.denoised.png"]
+    Path("card").mkdir()
+    for name in ("x.png", "X.PNG"):
+        os.link("a/PHOTO.png", f"card/{name}")
+    for folder in ("card", "card/new"):  # the second is still to be made
+        capsys.readouterr()
+        assert run([*both, folder]) == 1
+        assert "is also that of a/PHOTO.png" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="which is played here")
+def test_long_names_are_the_file_systems_business_on_macos(here, dn, capsys, monkeypatch):
+    """It counts letters, up to 255, and says that it counts bytes."""
+    picture("a.png")
+    name = f"{'ä' * 130}.png"
+    assert run(["denoise", "a.png", "-o", name, *dn]) == 1
+    assert "this name is too long" in one_line(capsys.readouterr().err)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert inputs._longest_name(".") == float("inf")
 
 
 def test_an_input_is_never_its_own_output(here, dn, capsys):

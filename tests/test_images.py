@@ -942,7 +942,7 @@ def test_any_exception_removes_the_temporary_file(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
-@pytest.mark.parametrize("reason", [errno.EPERM, errno.ENOENT])
+@pytest.mark.parametrize("reason", [errno.EPERM, errno.ENOENT, errno.EINVAL])
 def test_where_a_file_cannot_get_its_name_by_a_link_it_is_copied(tmp_path, monkeypatch, reason):
     if files._open_nameless(tmp_path) is None:
         pytest.skip("this file system has no files without a name")
@@ -983,7 +983,7 @@ def test_a_new_file_has_no_other_name_before_its_own(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="files without a name are Linux's")
-def test_a_link_that_fails_for_another_reason_leaves_the_old_file(tmp_path, monkeypatch):
+def test_where_neither_link_nor_copy_can_be_the_old_file_stays(tmp_path, monkeypatch):
     if files._open_nameless(tmp_path) is None:
         pytest.skip("this file system has no files without a name")
 
@@ -991,6 +991,7 @@ def test_a_link_that_fails_for_another_reason_leaves_the_old_file(tmp_path, monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(files, "_copy", full)
     (tmp_path / "a").write_bytes(b"old")
     with pytest.raises(OutputError, match="No space left"), atomic_writer(tmp_path / "a") as file:
         file.write(b"new")
@@ -999,7 +1000,7 @@ def test_a_link_that_fails_for_another_reason_leaves_the_old_file(tmp_path, monk
 
 
 @pytest.mark.parametrize("nameless", [True, False])
-@pytest.mark.parametrize("links", [None, errno.EPERM, errno.ENOTSUP])
+@pytest.mark.parametrize("links", [None, errno.EPERM, errno.ENOTSUP, errno.EINVAL, errno.EIO])
 def test_what_is_not_to_be_overwritten_stays_also_where_it_comes_late(tmp_path, monkeypatch, nameless, links):
     def refuse(*_, **__):
         raise OSError(links, os.strerror(links))

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import unicodedata
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -440,6 +441,20 @@ def test_batch_of_a_zip_keeps_its_tree_and_leaves_out_what_is_no_picture(shop):
     state = last(shop.batch([put_bytes(shop, "shots.zip", zipped(entries))], "adds-sigma"))
     assert names(state) == ["a/x.denoised.png", "b/x.denoised.png", "deep/er/y.denoised.jpg"]
     assert state.left_out == 3 and not state.failed
+
+
+def test_names_in_a_zip_are_utf8_also_where_it_does_not_say_so(shop):
+    """As macOS writes them, with the dots of an Umlaut as a letter of their own."""
+    data = zipped([("Ausflug_u\u0308ber.png", png())])
+    silent = bytearray(data)
+    for place in (data.index(b"PK\3\4") + 6, data.index(b"PK\1\2") + 8):
+        assert silent[place : place + 2] == b"\x00\x08"
+        silent[place + 1] = 0
+    assert [entry.flag_bits for entry in zipfile.ZipFile(io.BytesIO(silent)).infolist()] == [0]
+    for ending, given in (("says", data), ("silent", bytes(silent))):
+        state = last(shop.batch([put_bytes(shop, f"{ending}.zip", given)], "adds-sigma"))
+        assert not state.failed
+        assert [unicodedata.normalize("NFC", name) for name in names(state)] == ["Ausflug_über.denoised.png"]
 
 
 def test_batch_keeps_its_uploads_for_as_long_as_it_needs_them(shop):

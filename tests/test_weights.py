@@ -288,6 +288,7 @@ def test_a_folder_of_one_model_is_that_model(nano, tmp_path: Path) -> None:
     assert np.array_equal(loaded.tensors["encoder.0.weight"], tensors["encoder.0.weight"])
     config, tensors = nano
     save_weights(tmp_path / "w.safetensors", config, tensors)
+    (tmp_path / "._x.safetensors").write_bytes(b"what macOS keeps beside a file on other systems' drives")
     with pytest.raises(WeightsError, match="several models, name one: some and 1 more"):
         load_weights(tmp_path)
 

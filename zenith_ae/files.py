@@ -34,6 +34,8 @@ __all__ = [
 
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
+_BINS = "$recycle.bin", "system volume information", "@eadir"  # of Windows' drives, of Synology's
+_LIBRARIES = ".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary"
 
 
 def as_path(value: Any) -> Path:
@@ -83,6 +85,16 @@ def is_result(path: str | Path, tag: str = "") -> bool:
     """Whether a file's name says that a command made it: ``photo.denoised.png``, or ``photo.tag.png``."""
     tags = (*RESULTS, f".{tag.lower()}") if tag else RESULTS
     return os.path.splitext(os.path.basename(path))[0].lower().endswith(tags)
+
+
+def is_passed_by(folder: str) -> bool:
+    """Whether a folder of this name, met on the way through others, holds nothing that people keep there.
+
+    So do hidden ones, recycle bins, and what is inside of a Mac's photo library, which is no folder to its
+    owner: originals and thumbnails by numbers.
+    """
+    name = folder.lower()
+    return name.startswith(".") or name in _BINS or name.endswith(_LIBRARIES)
 
 
 def is_device(path: str | Path) -> bool:
@@ -194,24 +206,12 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
                 os.fsync(cast(io.FileIO, file.raw).fileno())
 
 
-# What some sandboxes, file systems without links, and a /proc of others answer.
-_NO_LINKS = (
-    errno.EPERM,
-    errno.EACCES,
-    errno.ENOENT,
-    errno.EXDEV,
-    errno.EMLINK,
-    errno.ENOSYS,
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,  # another number on macOS, of whose memory cards link(2) says it
-)
-
-
 def _give_name(descriptor: int, target: Path, temporary: Path, overwrite: bool) -> bool:
     """Name a file that has no name ``target``, or else (or a copy of it) ``temporary``; whether ``target``.
 
     A link replaces nothing, so where there is a ``target`` another name has to do for a moment, if it is
-    to be overwritten.
+    to be overwritten. Why there can be no link is not asked: sandboxes, a /proc of others and file systems
+    without links answer in many ways, and what is a real hindrance shows in what is tried next.
     """
     # Only linkat(2) follows the link, and Python only calls it for a src_dir_fd, which an absolute path
     # leaves unused.
@@ -224,9 +224,9 @@ def _give_name(descriptor: int, target: Path, temporary: Path, overwrite: bool) 
             if not overwrite:
                 raise
             link(temporary)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
+    except FileExistsError:
+        raise
+    except OSError:
         _copy(descriptor, temporary)
     return False
 
@@ -237,9 +237,10 @@ def _rename(temporary: Path, target: Path, overwrite: bool) -> None:
         try:
             os.link(temporary, target)  # the other name goes later
             return
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
+        except FileExistsError:
+            raise
+        except OSError:  # no links there
+            pass
         if os.path.lexists(target):  # as near as one can come without links
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     os.replace(temporary, target)

@@ -172,7 +172,7 @@ def available_weights() -> dict[str, Path]:
     spec = importlib.util.find_spec("zenith_ae._weights")
     installed = spec.submodule_search_locations if spec else None
     folders = [Path(f) for f in installed or ()] or [Path(__file__).resolve().parents[1] / "weights"]
-    files = [file for folder in folders for file in folder.glob("*.safetensors")]
+    files = [file for folder in folders for file in folder.glob("[!.]*.safetensors")]
     return {file.stem: file for file in sorted(files, key=lambda file: file.stem)}
 
 
@@ -212,7 +212,11 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
 
 def _weight_files(folder: Path, start: str = "") -> list[Path]:
     """The files of weights whose names begin so, sorted; of torch only where there is no safetensors file."""
-    files = sorted(file for file in folder.glob(f"{start}*") if not file.name.endswith(LATENT_SUFFIX))
+    files = sorted(
+        file
+        for file in folder.glob(f"{start}*")
+        if not file.name.endswith(LATENT_SUFFIX) and not file.name.startswith(".")  # as macOS leaves them
+    )
     return [file for file in files if file.suffix == ".safetensors"] or [
         file for file in files if file.suffix in _PICKLES
     ]

@@ -31,7 +31,7 @@ from PIL import Image
 
 from ..batches import orient, to_rgb
 from ..errors import ImageError, MissingDependencyError
-from ..files import is_result, visible
+from ..files import is_passed_by, is_result, visible
 from ..images import READABLE_SUFFIXES, read_picture, to_8_bits
 from . import drawings
 
@@ -107,7 +107,7 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
 
 def _is_hidden(path: Path) -> bool:
     """Whether a file, or a folder on the way to it, is hidden: thumbnails, what other systems leave."""
-    return any(part.startswith(".") for part in path.parts)
+    return path.name.startswith(".") or any(map(is_passed_by, path.parts[:-1]))
 
 
 def _range_reader(path: Path, offset: int, size: int) -> Read:
