@@ -263,18 +263,30 @@ def _is_stdin(path: str) -> bool:
 def _folds(folder: str) -> bool:
     """Whether A and a are one name in a folder, as on macOS, on memory cards, and on Windows' drives in WSL.
 
-    One that is still to be made, or has no name to try it with, is taken to be like the one that it lies in.
+    One that is still to be made, or has no name to try it with, is taken to be like the one that it lies in,
+    if that is of the same drive.
     """
     if sys.platform == "darwin":
         return True
-    folder = os.path.realpath(folder)
+    try:
+        folder = os.path.realpath(folder)
+    except (OSError, ValueError):  # the working folder has gone; no folder can have this name
+        return False
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            other = os.path.join(folder, entry.name.swapcase())
-            if other != entry.path:
-                return os.path.lexists(other) and os.path.samestat(os.lstat(other), os.lstat(entry.path))
+            other = "".join(c.swapcase() if c.isascii() else c for c in entry.name)
+            if other != entry.name and (number := _number(entry.path)):
+                return number == _number(os.path.join(folder, other))
     above = os.path.dirname(folder)
     return above != folder and not os.path.ismount(folder) and _folds(above)
+
+
+def _number(path: str) -> _Place | None:
+    """By which a file system knows a file or folder, if it is there and has such a number."""
+    with suppress(OSError, ValueError):
+        found = os.lstat(path)
+        return (found.st_dev, found.st_ino) if found.st_ino else None
+    return None
 
 
 def _folded(path: str) -> str:
@@ -310,13 +322,22 @@ def _matches(pattern: str, unread: list[OSError]) -> Iterator[str]:
     """
     stars = re.search(r"(?<![^/])\*\*(?:/+|$)", pattern)
     if not stars:
-        yield from glob.iglob(pattern)
+        yield from _globbed(pattern)
         return
     above, below = pattern[: stars.start()], pattern[stars.end() :]
-    for top in glob.iglob(above) if above else [""]:
+    for top in _globbed(above) if above else [""]:
         for folder in _folders(top, unread):
             found = _matches(os.path.join(glob.escape(folder), below or "*"), unread)
             yield from found if below else (path for path in found if not os.path.isdir(path))
+
+
+def _globbed(pattern: str) -> Iterator[str]:
+    """The paths of a pattern without ``**``, but for what lies in folders that are passed by if not named."""
+    parts = [part for part in pattern.split("/") if part]
+    for path in glob.iglob(pattern):
+        names = (name for name in path.split("/") if name)
+        if not any(is_passed_by(name) and not is_passed_by(part) for part, name in zip(parts, names)):  # noqa: B905
+            yield path
 
 
 def _folders(top: str, unread: list[OSError], above: tuple[str, ...] = ()) -> Iterator[str]:
@@ -341,11 +362,19 @@ def _expand(item: str, kind: Kind, output: str | None, foreign: set[str]) -> Ite
         yield _Found(item, "stdin")
     elif os.path.isdir(item):
         results: list[str] = []
-        found, above = list(_walk(item, kind, output, foreign, results)), len(os.path.join(item, ""))
+        passed_by: list[str] = []
+        found = list(_walk(item, kind, output, foreign, results, passed_by))
+        above = len(os.path.join(item, ""))
         for file, error in found:
             yield _Found(file, file[above:], error)
         if not found and results:
             why = f"{item}: this folder has only results of this program ({len(results)}); name those to take"
+            yield _Found(item, error=EmptyFolderError(why))
+        elif not found and passed_by:
+            why = (
+                f"{item}: no files to work on in this folder, but for those that are passed by; to take one, "
+                f"name it: {passed_by[0]}"
+            )
             yield _Found(item, error=EmptyFolderError(why))
         elif not found:
             why = f"{item}: no files to work on in this folder; they end in {_listing(kind)}"
@@ -388,20 +417,29 @@ def _output_folder(output: str | None) -> _Place | None:
 
 
 def _walk(
-    folder: str, kind: Kind, output: str | None, foreign: set[str], results: list[str] | None = None
+    folder: str,
+    kind: Kind,
+    output: str | None,
+    foreign: set[str],
+    results: list[str] | None = None,
+    passed_by: list[str] | None = None,
 ) -> Iterator[tuple[str, ZenithError | None]]:
     """Files of a folder and those below, in order, then folders that cannot be read, with the error.
 
-    The results of earlier runs, which are left out, are appended to ``results``.
+    The results of earlier runs, which are left out, are appended to ``results``, and folders that are, but
+    for hidden ones, to ``passed_by``.
     """
     unread: list[OSError] = []
     avoid = _output_folder(output)
     endings, foreign_endings = tuple(kind.suffixes), tuple(kind.foreign)
     for root, folders, files in os.walk(folder, onerror=unread.append):
+        left_out = {f for f in folders if is_passed_by(f)}
+        if passed_by is not None:
+            passed_by += sorted(os.path.join(root, f) for f in left_out if not f.startswith("."))
         folders[:] = sorted(
             f
             for f in folders
-            if not (is_passed_by(f) or (avoid and _Places.of_folder(os.path.join(root, f)) == avoid))
+            if f not in left_out and not (avoid and _Places.of_folder(os.path.join(root, f)) == avoid)
         )
         for file in sorted(files):
             if file.startswith("."):
@@ -448,7 +486,8 @@ def make_folder(output: str | Path) -> None:
         raise OutputError(
             f"{output}: is a link to {target}, whose folder is not there; choose another place with -o"
         )
-    if len(os.fsencode(name)) > _longest_name(place):
+    letters = name if sys.platform == "darwin" else os.fsencode(name)  # which it counts, and says bytes
+    if len(letters) > _longest_name(place):
         raise OutputError(f"{output}: cannot write: this name is too long; choose another with -o")
     if not os.access(place, os.W_OK | os.X_OK):
         flags = os.statvfs(place).f_flag if hasattr(os, "statvfs") else 0
@@ -458,8 +497,6 @@ def make_folder(output: str | Path) -> None:
 
 def _longest_name(folder: str) -> float:
     """Bytes of a file's name there, as far as the system tells."""
-    if sys.platform == "darwin":  # where it says 255 and means letters
-        return math.inf
     try:
         most = os.pathconf(folder, "PC_NAME_MAX")
     except (OSError, ValueError, AttributeError):

@@ -17,7 +17,7 @@ from zenith_ae.training.degradations import blur
 
 from .session import EQUAL
 
-__all__ = ["does", "fidelity", "harm", "middle", "timed"]
+__all__ = ["decibels", "does", "fidelity", "harmed", "middle", "timed"]
 
 #: The largest picture that models are compared on; of larger ones the middle is taken.
 COMPARE_PIXELS = 2**21
@@ -27,12 +27,13 @@ WARM_PIXELS = 2**19
 TIMING_SECONDS = 0.4
 
 
-def harm(rgb: NDArray[np.uint8], sigma: float) -> dict[str, NDArray[np.uint8]]:
-    """What denoisers are given of a picture (H, W, 3): "noisy", always by the same noise, and "soft"."""
+def harmed(rgb: NDArray[np.uint8], task: str, sigma: float) -> NDArray[np.uint8]:
+    """What a denoiser is given of a picture (H, W, 3): "noisy", always by the same noise, or "soft"."""
     rng = np.random.default_rng(0)
+    if task == "soft":
+        return to_8_bits(blur(rgb[None] / np.float32(255), rng)[0][0])
     noise = rng.standard_normal(rgb.shape, np.float32) * np.float32(sigma)
-    noisy = np.rint(np.clip(rgb + noise, 0, 255)).astype(np.uint8)
-    return {"noisy": noisy, "soft": to_8_bits(blur(rgb[None] / np.float32(255), rng)[0][0])}
+    return np.rint(np.clip(rgb + noise, 0, 255)).astype(np.uint8)
 
 
 def does(task: str, sigma: float) -> str:
@@ -44,12 +45,14 @@ def does(task: str, sigma: float) -> str:
     }[task]
 
 
+def decibels(original: NDArray, result: NDArray) -> float:
+    """PSNR of a result against the original, at most `EQUAL`, in as many digits as are shown."""
+    return round(min(psnr(original, result), EQUAL), 2)
+
+
 def fidelity(original: NDArray, result: NDArray) -> dict[str, float]:
-    """PSNR (at most `EQUAL`) and SSIM of a result against the original, in as many digits as are shown."""
-    return {
-        "psnr": round(min(psnr(original, result), EQUAL), 2),
-        "ssim": round(ssim(original, result), 4),
-    }
+    """The same, and SSIM."""
+    return {"psnr": decibels(original, result), "ssim": round(ssim(original, result), 4)}
 
 
 def timed(work: Callable[..., Any], picture: NDArray, report: Progress | None) -> tuple[Any, float]:

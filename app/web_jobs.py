@@ -39,7 +39,7 @@ from zenith_ae.latents import (
 )
 
 from .session import Made, denoised, encoding_notes, output_name
-from .web_comparison import does, fidelity, harm, middle, timed
+from .web_comparison import decibels, does, fidelity, harmed, middle, timed
 from .web_previews import write_channels, write_difference, write_preview, write_thumbnail
 from .web_zip import Source, Unbuffered, append, is_picture, is_zip, zipped_pictures
 
@@ -358,19 +358,19 @@ class Workshop:
         facts: dict[str, Any] = {"name": name, "width": rgb.shape[1], "height": rgb.shape[0], "sigma": sigma}
         facts["cut"] = picture.pixels.shape[:2] != rgb.shape[:2]
         task = {m: _given_to(m, kinds[m]) for m in chosen}
-        harmed = {key: pixels for key, pixels in harm(rgb, sigma).items() if key in task.values()}
-        shown, rows, turns = {"original": rgb} | harmed, [], Pieces(progress, len(chosen))
+        given = {key: harmed(rgb, key, sigma) for key in ("noisy", "soft") if key in task.values()}
+        shown, rows, turns = {"original": rgb} | given, [], Pieces(progress, len(chosen))
         for model in chosen:
             pipeline = self.model(model, kinds[model])
             work = pipeline if kinds[model] == "denoiser" else pipeline.roundtrip
-            shown[model], seconds = timed(work, harmed.get(task[model], rgb), turns.next())
+            shown[model], seconds = timed(work, given.get(task[model], rgb), turns.next())
             rows.append({"model": model, "does": does(task[model], sigma)} | fidelity(rgb, shown[model]) | {
                 "seconds": round(seconds, 3),
                 "megapixels_per_second": _megapixels(rgb[..., 0].size, seconds),
             })  # fmt: skip
         facts["rows"] = rows
-        for key, pixels in harmed.items():
-            facts[f"{key}_psnr"] = fidelity(rgb, pixels)["psnr"]
+        for key, pixels in given.items():
+            facts[f"{key}_psnr"] = decibels(rgb, pixels)
         folder, files = self.new_folder(), {}
         for key, pixels in shown.items():
             files[key], _ = write_preview(Picture(pixels, "RGB", "RGB"), folder / key)

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from zenith_ae.errors import ImageError
+from zenith_ae.files import is_passed_by
 from zenith_ae.images import FOREIGN_SUFFIXES, READABLE_SUFFIXES, Picture, read_picture
 
 __all__ = ["Source", "Unbuffered", "append", "is_picture", "is_zip", "safe_name", "zipped_pictures"]
@@ -108,7 +109,8 @@ def zipped_pictures(path: Path, name: str, max_bytes: int) -> Iterator[Source]:
         found = False
         for entry in entries:
             inside = safe_name(_name_of(entry))
-            hidden = any(part.startswith((".", "__MACOSX")) for part in inside.split("/"))
+            *folders, file_name = inside.split("/")
+            hidden = file_name.startswith(".") or any(f == "__MACOSX" or is_passed_by(f) for f in folders)
             read = partial(_unzip, archive, entry, inside, max_bytes, left)
             # One that cannot be read, such as HEIC, is to fail by its name and not to vanish.
             wanted = not hidden and (is_picture(inside) or Path(inside).suffix.lower() in FOREIGN_SUFFIXES)

@@ -1,21 +1,21 @@
-"""What automatic mode makes of loud camera noise, noise that was edited, noise in JPEGs, noise beside plain
-colours, faint noise on smooth surfaces, crisp pictures, clean and of hard contrast with noise, drawings and
-few dots; Markdown tables.
+"""What automatic mode makes of loud camera noise, mottle, noise that was edited, noise in JPEGs, noise beside
+plain colours, faint noise on smooth surfaces, crisp pictures, clean and of hard contrast with noise, drawings
+and few dots; Markdown tables.
 
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
 it is before a camera reduces it, and with photosites that are stuck at some brightness; that of a phone is
 demosaiced along edges, its colour smoothed, the whole sharpened and in a JPEG of quality 85 (such rows need
-OpenCV). Edited are pictures with white noise, which channels have in common afterwards: of less colour, or of
-sharpened brightness. Plain parts are a
-frame, black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8
-bits, and a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of
-a hundred pixels and more, as of a rendered or drawn picture, with white noise in a file. Crisp are
-photographs that were sharpened, as phones do, of which every other pixel is left out, or whose values were
-stretched, so far that much of them is black or white, also with white noise on top. Drawings are of thin
-strokes (text and shapes in a few plain colours, without soft edges), of soft edges (a page of text, an
-interface or line art) and halftones, as of print, as they are and with some harm. Dots are pixels that are
-black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that of the
-picture's own pixels.
+OpenCV). Mottle is noise of brightness softened by a Gaussian of a pixel or so, with that of colour, which is
+much softer, or without any, as film grain is, in a file. Edited are pictures with white noise, which channels
+have in common afterwards: of less colour, or of sharpened brightness. Plain parts are a frame, black bars and
+transparent surroundings of photographs with white noise of sigma 15 in a file of 8 bits, and a nearly white
+background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of a hundred pixels and more,
+as of a rendered or drawn picture, with white noise in a file. Crisp are photographs that were sharpened, as
+phones do, of which every other pixel is left out, or whose values were stretched, so far that much of them is
+black or white, also with white noise on top. Drawings are of thin strokes (text and shapes in a few plain
+colours, without soft edges), of soft edges (a page of text, an interface or line art) and halftones, as of
+print, as they are and with some harm. Dots are pixels that are black or white, or (hot) single values of
+bright colours beside weak white noise. PSNR in dB is that of the picture's own pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -38,8 +38,15 @@ from zenith_ae.batches import LUMA
 from zenith_ae.images import to_8_bits
 from zenith_ae.metrics import psnr
 from zenith_ae.training.data import decode_rgb, iter_encoded
-from zenith_ae.training.degradations import Mixture, as_file, gaussian, jpeg, salt_and_pepper
+from zenith_ae.training.degradations import Mixture, as_file, gaussian, grain, jpeg, mottled, salt_and_pepper
 from zenith_ae.training.drawings import halftone, interface, line_art, strokes, text
+
+Harm = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # (1, H, W, 3) in [0, 1]
+
+
+def _mottle(level: float, radius: float, sharpening: float = 0.0) -> Harm:
+    return lambda clean, rng: mottled(clean, rng, level / 255, radius, 0.3, 3.0, sharpening)[0]
+
 
 # Root mean square of the camera's noise, and what else there is to its mixture.
 CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -54,6 +61,16 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
     ),
 }
 PHONES = (20, 40, 80)
+MOTTLE: dict[str, Harm] = {  # root mean square of its brightness, before it is sharpened
+    **{f"{level}": _mottle(level, 0.75) for level in (8, 15)},
+    "15, softer": _mottle(15, 1.2),
+    "15, sharpened": _mottle(15, 0.75, sharpening=0.8),
+    "30, sharpened": _mottle(30, 0.75, sharpening=0.8),
+    "15, sharpened, in a JPEG of quality 85": lambda clean, rng: jpeg(
+        _mottle(15, 0.75, sharpening=0.8)(clean, rng), rng, 85
+    )[0],
+    "grain of 15": lambda clean, rng: as_file(grain(clean, rng, 15 / 255, 1.0)[0]),
+}
 EDITED = (10, 20)
 JPEGS = ((15, 80), (25, 70), (40, 50))  # sigma, and quality of the file
 QUALITIES = (20, 30, 50, 80)
@@ -64,7 +81,6 @@ DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = 
     "soft edges": (text, interface, line_art),
     "halftones": (halftone,),
 }
-Harm = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # (1, H, W, 3) in [0, 1]
 HARM: dict[str, Harm] = {  # what happened to a drawing
     "as they are": lambda clean, rng: clean,
     "JPEG of quality 90": lambda clean, rng: jpeg(clean, rng, 90, subsample=False)[0],
@@ -221,6 +237,9 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
 
         return case
 
+    def harmed(harm: Harm) -> Callable[[int], Case]:
+        return lambda i: (harm(bright[i][None], np.random.default_rng((7, i)))[0], bright[i], ALL)
+
     def edited(sigma: int, edit: Callable[[np.ndarray], np.ndarray], too: bool) -> Callable[[int], Case]:
         """With noise before it was edited; ``too`` says whether the target is edited as well."""
 
@@ -286,14 +305,12 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
 
         return case
 
-    def dotted(degrade: Harm) -> Callable[[int], Case]:
-        return lambda i: (degrade(bright[i][None], np.random.default_rng((7, i)))[0], bright[i], ALL)
-
     return {
         "camera noise": {
             **{name: camera(*how) for name, how in CAMERAS.items()},
             **({f"as of a phone, {strength}": phone(strength) for strength in PHONES} if HAS_OPENCV else {}),
         },
+        "mottle": {name: harmed(harm) for name, harm in MOTTLE.items()},
         "white noise, edited": {
             **{
                 f"sigma {sigma}, then two fifths of the colour": edited(sigma, _paler, True)
@@ -325,8 +342,8 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
             for name, harm in HARM.items()
         },
         "dots": {
-            **{f"{share:.1%} black or white": dotted(_shot(share)) for share in SHARES},
-            "0.1% of the values hot, and sigma 5": dotted(_hot),
+            **{f"{share:.1%} black or white": harmed(_shot(share)) for share in SHARES},
+            "0.1% of the values hot, and sigma 5": harmed(_hot),
         },
     }
 

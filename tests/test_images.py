@@ -991,7 +991,7 @@ def test_where_neither_link_nor_copy_can_be_the_old_file_stays(tmp_path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "link", full)
-    monkeypatch.setattr(files, "_copy", full)
+    monkeypatch.setattr(os, "pread", full)  # in the midst of the copy
     (tmp_path / "a").write_bytes(b"old")
     with pytest.raises(OutputError, match="No space left"), atomic_writer(tmp_path / "a") as file:
         file.write(b"new")

@@ -331,6 +331,15 @@ def test_compare_gives_a_deblurring_model_a_soft_picture(shop, monkeypatch):
     assert "blur" in result.facts["rows"][0]["does"]
 
 
+def test_compare_gives_all_models_the_same(shop):
+    rgb = noise((20, 30))
+    expected = np.random.default_rng(0).standard_normal(rgb.shape, np.float32) * np.float32(25)
+    noisy = web_comparison.harmed(rgb, "noisy", 25)
+    np.testing.assert_array_equal(noisy, np.rint(np.clip(rgb + expected, 0, 255)))
+    soft = web_comparison.harmed(rgb, "soft", 25)
+    assert soft[10, 10] == pytest.approx(rgb[9:12, 9:12].mean(axis=(0, 1)), abs=0.51)
+
+
 @pytest.mark.parametrize(("task", "name"), [("blur", "deblurred"), ("noise", "denoised"), (None, "denoised")])
 def test_results_are_named_by_what_was_done(sigma_denoiser, tmp_path, task, name):
     weights = load_weights(sigma_denoiser)

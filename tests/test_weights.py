@@ -7,6 +7,7 @@ import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,14 @@ from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models import zoo
 from zenith_ae.models.spec import ModelConfig
 from zenith_ae.selftest import random_weights
-from zenith_ae.weights import Weights, load_weights, save_diffusers, save_taesd, save_weights
+from zenith_ae.weights import (
+    Weights,
+    available_weights,
+    load_weights,
+    save_diffusers,
+    save_taesd,
+    save_weights,
+)
 
 SHARED = Path(os.environ.get("ZENITH_SHARED", Path(__file__).parents[1] / ".." / "shared"))
 
@@ -291,6 +299,14 @@ def test_a_folder_of_one_model_is_that_model(nano, tmp_path: Path) -> None:
     (tmp_path / "._x.safetensors").write_bytes(b"what macOS keeps beside a file on other systems' drives")
     with pytest.raises(WeightsError, match="several models, name one: some and 1 more"):
         load_weights(tmp_path)
+
+
+def test_a_hidden_file_is_no_model_that_ships(monkeypatch, tmp_path: Path) -> None:
+    for name in ("one.safetensors", "._one.safetensors"):
+        (tmp_path / name).touch()
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: spec)
+    assert list(available_weights()) == ["one"]
 
 
 def test_files_of_torch_in_a_folder_are_read_where_there_is_no_safetensors_file(nano, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "as_text",
     "atomic_writer",
     "is_device",
+    "is_passed_by",
     "is_result",
     "reason",
     "safetensors_bytes",
@@ -34,7 +35,8 @@ __all__ = [
 
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
-_BINS = "$recycle.bin", "system volume information", "@eadir"  # of Windows' drives, of Synology's
+# Of Windows' drives, and of network storage by Synology and QNAP.
+_OF_SYSTEMS = "$recycle.bin", "recycler", "system volume information", "@eadir", "#recycle", "@recycle"
 _LIBRARIES = ".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary"
 
 
@@ -88,13 +90,13 @@ def is_result(path: str | Path, tag: str = "") -> bool:
 
 
 def is_passed_by(folder: str) -> bool:
-    """Whether a folder of this name, met on the way through others, holds nothing that people keep there.
+    """Whether a folder of this name, met on the way through others, is left out.
 
-    So do hidden ones, recycle bins, and what is inside of a Mac's photo library, which is no folder to its
-    owner: originals and thumbnails by numbers.
+    So are hidden ones, recycle bins, what systems keep for themselves, and a Mac's photo libraries, which are
+    no folders to their owners.
     """
     name = folder.lower()
-    return name.startswith(".") or name in _BINS or name.endswith(_LIBRARIES)
+    return name.startswith(".") or name in _OF_SYSTEMS or name.endswith(_LIBRARIES)
 
 
 def is_device(path: str | Path) -> bool:

@@ -78,7 +78,7 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
             p
             for p in path.rglob("*")
             if p.suffix.lower() in READABLE_SUFFIXES
-            and not _is_hidden(p.relative_to(path))
+            and not _is_left_out(p.relative_to(path))
             and not is_result(p)
         )
         files = {p.relative_to(path).as_posix(): p for p in found}
@@ -93,7 +93,7 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
                     for m in tar
                     if m.isfile()
                     and Path(m.name).suffix.lower() in READABLE_SUFFIXES
-                    and not _is_hidden(Path(m.name))
+                    and not _is_left_out(Path(m.name))
                 }
         except (OSError, tarfile.TarError) as error:
             raise ImageError(f"{path}: not a readable uncompressed tar pack ({error})") from None
@@ -105,8 +105,8 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
         raise ImageError(f"{path}: no such folder, tar pack or picture")
 
 
-def _is_hidden(path: Path) -> bool:
-    """Whether a file, or a folder on the way to it, is hidden: thumbnails, what other systems leave."""
+def _is_left_out(path: Path) -> bool:
+    """Whether a file is hidden, or a folder on the way to it is passed by."""
     return path.name.startswith(".") or any(map(is_passed_by, path.parts[:-1]))
 
 

@@ -58,9 +58,12 @@ RED_GAIN, BLUE_GAIN = (1.2, 2.4), (1.2, 2.6)  # of white balance, from tungsten 
 READ_SHARE, CONTRAST, SATURATION = (3e-4, 3e-2), (1.0, 1.4), (0.0, 0.8)  # of cameras
 FINE_QUALITY = 80  # least of the JPEGs that hide no noise reduction
 GRAIN_RADIUS = 0.35, 1.0  # pixels: softer than white noise, finer than what cameras leave
-MOTTLE_RADIUS, COLOUR_RADIUS = (0.35, 1.3), (0.8, 4.0)  # of a phone's noise: as fine, its colour coarser
+MOTTLE_RADIUS, COLOUR_RADIUS = (
+    (0.35, 1.3),
+    (0.8, 4.0),
+)  # of a phone's noise; pixels
 COLOUR_SHARE = 0.6  # most of a phone's noise of colour, next to that of brightness
-MOST_SHARPENED, SHARPENING_RADIUS = 1.2, 1.2  # three in ten are not
+MOST_SHARPENED, SHARPENING_RADIUS = 1.2, 1.2  # the amount of an unsharp mask, and its radius in pixels
 POOR_QUALITY = 20, 50  # of JPEGs that show what they are
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
@@ -178,13 +181,13 @@ def mottled(
 ) -> Pair:
     """The noise of a phone's photograph: its colour smoothed, its brightness little, then sharpened; a file.
 
-    Of the picture nothing is smoothed or sharpened, which stays as it was.
+    The picture beneath is neither smoothed nor sharpened.
 
     Parameters
     ----------
     sigma
-        Root mean square of the noise of brightness in each picture, before it is sharpened, which is to be
-        called loud: sharpening makes it louder still.
+        Root mean square of the noise of brightness in each picture before sharpening, which up to doubles it;
+        the level that is returned is measured afterwards.
     radius, colour_radius
         Standard deviations in pixels of the Gaussians that soften noise of brightness and of colour.
     colour

@@ -66,6 +66,8 @@ Progress = Callable[[int, int, str], None]
 Observer = Callable[[str, str, Floats, Floats, Floats], None]
 #: (case, what the model was given, what it made of it)
 Results = Iterator[tuple[str, Floats, Any]]
+#: Called with an index, a picture or a noisy and a clean one, and what another model encodes it to.
+Runner = Callable[[int, list[Floats], Any], Results]
 
 NOISY, CLEAN = "_real", "_mean"
 
@@ -245,8 +247,8 @@ def _runner(
     seed: int,
     other: AutoencoderLike | None,
     passes: int,
-) -> Callable[[int, list[Floats], Any], Results]:
-    """What runs a model on the picture, or pair, of an index; the last is what ``other`` encodes it to."""
+) -> Runner:
+    """What runs a model on each picture."""
     if task == "roundtrip":
         return lambda index, images, theirs: _roundtrip(model, other, images[0], theirs)
     denoise: DenoiserLike = model if passes == 1 else partial(model, passes=passes)
@@ -260,9 +262,9 @@ def _runner(
             f"noise levels are for the degradations {', '.join(LEVELLED)}, not for {', '.join(degradations)}"
         )
     levels = SIGMAS if sigmas is None else sigmas
-    able, unwarned = _can_estimate(model), _unwarned(denoise)
+    can_estimate, unwarned = _can_estimate(model), _unwarned(denoise)
     return lambda index, images, theirs: _denoise(
-        unwarned, able, images[0], levels, seed + index, degradations
+        unwarned, can_estimate, images[0], levels, seed + index, degradations
     )
 
 
