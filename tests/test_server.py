@@ -299,7 +299,7 @@ def test_health_models_metrics_and_a_page_from_nowhere_else(client):
     assert wrong.json() == {"detail": f"no GET /denoise; {there}"}
     page = client.get("/").text
     assert "POST /denoise" in page
-    assert "@photo.jpg testserver/denoise -o" in page  # where it is, not where it is by default
+    assert '"@photo.jpg" testserver/denoise -o' in page  # where it is, not where it is by default
     assert "http://" not in page and "https://" not in page
     operations = client.get("/openapi.json").json()["paths"]
     assert {"/denoise", "/encode", "/decode", "/health", "/metrics", "/models"} <= operations.keys()
