@@ -245,11 +245,9 @@ class _Places:
 
     @staticmethod
     def of_folder(path: str) -> _Place:
-        with suppress(OSError, ValueError):  # it is still to be made
-            found = os.stat(path or os.curdir)
-            if found.st_ino:  # else the file system has no numbers
-                return found.st_dev, found.st_ino
-        path = os.path.realpath(path)
+        if number := _number(path or os.curdir):
+            return number
+        path = os.path.realpath(path)  # of one that is still to be made
         return (_folded(path) if _folds(path) else path,)
 
 
@@ -275,16 +273,16 @@ def _folds(folder: str) -> bool:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             other = "".join(c.swapcase() if c.isascii() else c for c in entry.name)
-            if other != entry.name and (number := _number(entry.path)):
-                return number == _number(os.path.join(folder, other))
+            if other != entry.name and (number := _number(entry.path, follow=False)):
+                return number == _number(os.path.join(folder, other), follow=False)
     above = os.path.dirname(folder)
     return above != folder and not os.path.ismount(folder) and _folds(above)
 
 
-def _number(path: str) -> _Place | None:
+def _number(path: str, follow: bool = True) -> _Place | None:
     """By which a file system knows a file or folder, if it is there and has such a number."""
     with suppress(OSError, ValueError):
-        found = os.lstat(path)
+        found = os.stat(path, follow_symlinks=follow)
         return (found.st_dev, found.st_ino) if found.st_ino else None
     return None
 

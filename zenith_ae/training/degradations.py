@@ -58,10 +58,8 @@ RED_GAIN, BLUE_GAIN = (1.2, 2.4), (1.2, 2.6)  # of white balance, from tungsten 
 READ_SHARE, CONTRAST, SATURATION = (3e-4, 3e-2), (1.0, 1.4), (0.0, 0.8)  # of cameras
 FINE_QUALITY = 80  # least of the JPEGs that hide no noise reduction
 GRAIN_RADIUS = 0.35, 1.0  # pixels: softer than white noise, finer than what cameras leave
-MOTTLE_RADIUS, COLOUR_RADIUS = (
-    (0.35, 1.3),
-    (0.8, 4.0),
-)  # of a phone's noise; pixels
+MOTTLE_RADIUS = 0.35, 1.3  # pixels, of a phone's noise of brightness
+COLOUR_RADIUS = 0.8, 4.0  # and of its noise of colour
 COLOUR_SHARE = 0.6  # most of a phone's noise of colour, next to that of brightness
 MOST_SHARPENED, SHARPENING_RADIUS = 1.2, 1.2  # the amount of an unsharp mask, and its radius in pixels
 POOR_QUALITY = 20, 50  # of JPEGs that show what they are
