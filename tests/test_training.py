@@ -832,6 +832,56 @@ def test_most_batches_beside_a_cleaner_are_of_cleaned_photographs_and_few_others
     assert np.mean(shares[True]) < 0.02
 
 
+def test_some_batches_beside_a_cleaner_are_of_drawn_pictures_alone(photos, tmp_path, monkeypatch) -> None:
+    pool = ImagePool([photos], drawn=len(drawings.KINDS))
+    assert pool.drawings().names == [name for name in pool.names if name.startswith(drawings.PREFIX)]
+    recipe = restore.RestoreRecipe(
+        degradations.MIXTURES["other"], pool.photographs(), steps(tmp_path, 1, crop=32, batch=1),
+        cleaned=pool.photographs(), drawings=pool.drawings(),
+    )  # fmt: skip
+    picked = []
+    pick = ImagePool.pick
+
+    def note(self: ImagePool, *arguments) -> np.ndarray:
+        picked.append(self)
+        return pick(self, *arguments)
+
+    monkeypatch.setattr(ImagePool, "pick", note)
+    mixtures = set()
+    sample = Mixture.sample
+
+    def watch(self: Mixture, *arguments):
+        mixtures.add((picked[-1] is recipe.drawings, self))
+        return sample(self, *arguments)
+
+    monkeypatch.setattr(Mixture, "sample", watch)
+    for seed in range(200):
+        recipe.make_batch(np.random.default_rng(seed))
+    assert np.mean([one is recipe.drawings for one in picked]) == pytest.approx(0.15, abs=0.07)
+    assert mixtures == {
+        (name == "drawn", degradations.MIXTURES[name]) for name in ("drawn", "cleaned", "other")
+    }
+
+
+def test_a_denoiser_beside_a_cleaner_is_given_the_drawn_pictures_that_are_asked_for(
+    photos, tmp_path, monkeypatch
+) -> None:
+    seen = []
+    lessons = restore.RestoreRecipe.lessons
+    monkeypatch.setattr(restore, "cleaned", lambda pool, *_: pool.photographs())
+    monkeypatch.setattr(
+        restore.RestoreRecipe, "lessons", lambda self, rng: seen.append(self.drawings) or lessons(self, rng)
+    )
+    for drawn in (0, 3):
+        restore.train_restoration(
+            load_weights("zenith-denoise-fast").config, [str(photos)],
+            steps(tmp_path / str(drawn), 1, drawn=drawn), init="zenith-denoise-fast", only="denoiser",
+            cleaner="zenith-denoise-fast",
+        )  # fmt: skip
+        assert [len(pool or ()) for pool in seen][-1] == 15 * drawn / 3
+    assert seen[0] is None
+
+
 def test_an_estimator_with_an_elder_learns_the_levels_of_cleaned_and_edited_photographs(
     tmp_path, monkeypatch
 ) -> None:

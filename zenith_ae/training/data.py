@@ -200,6 +200,10 @@ class ImagePool(Sequence[np.ndarray]):
         """The pool without its drawn pictures."""
         return self._subset(range(len(self) - self._drawn))
 
+    def drawings(self) -> ImagePool:
+        """The pool's drawn pictures."""
+        return self._subset(range(len(self) - self._drawn, len(self)))
+
     def are_drawn(self, indices: np.ndarray) -> np.ndarray:
         """Which of the pictures at ``indices`` are drawn ones, boolean of the same shape."""
         return indices >= len(self) - self._drawn

@@ -889,9 +889,9 @@ class Mixture:
 #: For each task the mixture of its training: noise of all kinds; the same with grain, and with drawings in
 #: JPEGs, for an estimator; white noise, for an expert, with some shot noise lest one be mistaken for the
 #: other; other noise for the most part, for the network beside an expert; a camera's for photographs that
-#: have no noise of their own; such noise as an estimator is to find in edited ones; white noise and all other
-#: about as often, and many grey pictures, for what tells them apart; softness, with a little noise, and
-#: pictures that are sharp, which must stay as they are.
+#: have no noise of their own; what that network learns of drawn pictures; such noise as an estimator is to
+#: find in edited ones; white noise and all other about as often, and many grey pictures, for what tells them
+#: apart; softness, with a little noise, and pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(strong=0.3, in_place=0.5),
     "estimator": Mixture(clean_jpeg=0.5, grain=0.14),
@@ -906,6 +906,10 @@ MIXTURES = {
     "cleaned": Mixture(
         gaussian=0, stored=0.27, camera=0.35, poisson_gaussian=0.05, salt_and_pepper=0.08, mottled=0.25,
         camera_strength=(1 / 255, 30 / 255), unreduced=0.25, hot=0.15, dotted=0.3, strong=0.3, in_place=0.5,
+    ),
+    "drawn": Mixture(
+        gaussian=0.35, stored=0.2, camera=0.21, poisson_gaussian=0.03, salt_and_pepper=0.06, mottled=0.15,
+        weak=0.4, clean_jpeg=0.3, unreduced=0.25, strong=0.3, in_place=0.5,
     ),
     "edited": Mixture(
         gaussian=0.48, stored=0.32, camera=0.2, poisson_gaussian=0, salt_and_pepper=0, weak=0.4,

@@ -200,7 +200,8 @@ class RestoreRecipe:
     of the picture to be learns to leave such noise alone. With ``cleaned``, the photographs after a denoiser,
     most batches (`CLEANED_SHARE`) are of those, with noise as a camera's (`MIXTURES`, "cleaned"). Of the
     photographs themselves a few then stay as they are, at whatever level is estimated, lest it take their
-    texture for noise too.
+    texture for noise too. Of ``drawings`` is another part of the batches (`DRAWN_SHARE`): dots of print and
+    thin strokes look like a camera's mottle and wrong pixels to a network that sees few of them.
 
     With both an elder and ``cleaned``, a part of the batches (`EDITED_SHARE`) is of such photographs as
     people and phones make them brighter, of more contrast and sharper (`edited`), which looks like noise to
@@ -226,6 +227,7 @@ class RestoreRecipe:
     framed: float = 0.15  # share of the photographs with plain parts, `flat_area`
     untouched: float = 0.1  # share of the pictures that stay as they are, with an elder
     cleaned: ImagePool | None = None
+    drawings: ImagePool | None = None
     kept: float = 0.03  # share of the photographs that stay as they are, beside cleaned ones
     editing: bool = False  # of these batches: photographs without noise of their own are edited first
     quantile: float = MEDIAN
@@ -236,7 +238,8 @@ class RestoreRecipe:
     MOST_OVERSTATED: ClassVar[float] = 2.5
     MOST_UNDERSTATED: ClassVar[float] = 0.5
     LOUD: ClassVar[float] = 8 / 255  # standard deviation from which on white noise is mistaken for no other
-    CLEANED_SHARE: ClassVar[float] = 0.7
+    CLEANED_SHARE: ClassVar[float] = 0.7  # of the batches of photographs
+    DRAWN_SHARE: ClassVar[float] = 0.15  # of all
     EDITED_SHARE: ClassVar[float] = 0.4
     UNTOUCHED_BESIDE: ClassVar[float] = 0.4  # `untouched` of the other batches then
     NOISELESS: ClassVar[float] = 0.4  # share of these that have no noise, half of them in a fair JPEG
@@ -255,7 +258,9 @@ class RestoreRecipe:
     def lessons(self, rng: np.random.Generator) -> Lessons:
         """A batch of crops, whose noise is made here."""
         pool, mixture, kept = self.pool, self.mixture, 0.0
-        if self.cleaned is not None:
+        if self.drawings is not None and rng.random() < self.DRAWN_SHARE:
+            pool, mixture = self.drawings, MIXTURES["drawn"]
+        elif self.cleaned is not None:
             if rng.random() < self.CLEANED_SHARE:
                 pool, mixture = self.cleaned, MIXTURES["cleaned"]
             else:
@@ -596,6 +601,8 @@ def train_restoration(
         trainer.load_checkpoint()
     if cleaning and trainer.progress < 1:  # it takes minutes, so not before a checkpoint is refused
         recipe.cleaned = cleaned(pool, cleaning, train.threads)
+        if train.drawn and elder is None:
+            recipe.drawings = pool.drawings()
     if there and trainer.progress < 1:
         recipe.white_noise = WhiteNoise(
             DevicePool(pool, train.device, train.crop), mixture, train.batch,
