@@ -32,7 +32,8 @@ def _in_one_row(text: str) -> str:
     """As much of a text as fits into a row of the terminal; what wraps could not be overwritten."""
     room = shutil.get_terminal_size().columns - 1
     with suppress(OSError, ValueError):  # of this stream, should standard output be a file
-        room = os.get_terminal_size(sys.stderr.fileno()).columns - 1 or room
+        if columns := os.get_terminal_size(sys.stderr.fileno()).columns:  # 0 where it is not known
+            room = columns - 1
     for end, letter in enumerate(text):
         room -= 0 if unicodedata.combining(letter) else 1 + (unicodedata.east_asian_width(letter) in "WF")
         if room < 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -25,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
-from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, ZenithError
+from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, WeightsError, ZenithError
 from zenith_ae.files import visible
 
 from .server_jobs import Worker
@@ -41,6 +42,8 @@ __all__ = ["Limits", "create_app", "listen"]
 GRACE = 5  # seconds that open requests have when the server is told to end, and bodies that are in vain
 DRAIN = 32 * 2**20  # bytes of a body in vain that are read, so that its client sees the answer
 LATENTS = "application/vnd.safetensors"
+
+_log = logging.getLogger("uvicorn.error")  # where unexpected errors go too
 
 #: Errors that are none of the client's.
 _STATUS = {MissingDependencyError: 501, IsaError: 500}
@@ -225,7 +228,12 @@ def _add_pages(app: FastAPI, worker: Worker) -> None:
     def listed() -> list[dict[str, Any]]:
         from zenith_ae.weights import available_weights, load_weights
 
-        found = (load_weights(name) for name in available_weights())
+        found = []
+        for name in available_weights():
+            try:
+                found.append(load_weights(name))
+            except WeightsError as error:
+                _log.error("%s", error)
         return [
             {"name": w.config.name, "kind": w.config.kind, "weights": w.hash,
              "latent_channels": w.config.latent_channels or None} for w in found
@@ -268,6 +276,9 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(ZenithError)
     async def unusable(request: Request, error: ZenithError) -> JSONResponse:
+        if isinstance(error, WeightsError):  # names of models are looked up before: the file is at fault
+            _log.error("%s", error)
+            return JSONResponse({"detail": "a weights file of the server is damaged, see its log"}, 500)
         return JSONResponse({"detail": " ".join(str(error).split())}, _STATUS.get(type(error), 400))
 
     @app.exception_handler(Exception)

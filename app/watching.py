@@ -93,12 +93,16 @@ class Watch:
 
     def _look(self) -> tuple[list[Job], list[Job]]:
         """Jobs that no work will come of (as two inputs for one output), to be told, and those to do now."""
-        planned = self.plan() if os.path.isdir(self.folder) else []
+        there = os.path.isdir(self.folder)
+        planned = self.plan() if there else []
         jobs = [job for job in planned if not isinstance(job.error, EmptyFolderError)]
         now = {job.source: _state(job.source) for job in jobs}
         for source, known in self._inputs.items():
+            # What failed, or could have no turn, and has gone since is new when it comes back.
             if known.made is None and now.get(source) is None:
-                known.tried = None  # what failed and has gone since is new when it comes back
+                known.tried = None
+            if there and source not in now:
+                known.told = ""
         hopeless, due = [], []
         for job in jobs:
             known, state = self._inputs[job.source], now[job.source]
@@ -106,7 +110,9 @@ class Watch:
                 if known.told != str(job.error):
                     known.told = str(job.error)
                     hopeless.append(job)
-            elif known.is_due(state, job, self.overwrite):
+                continue
+            known.told = ""
+            if known.is_due(state, job, self.overwrite):
                 known.tried = state
                 due.append(job)
         for source, known in list(self._inputs.items()):

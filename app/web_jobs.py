@@ -47,7 +47,7 @@ __all__ = ["BatchState", "Result", "Workshop", "noise_settings", "sharpens", "sh
 
 #: Results and uploads older than this are removed.
 KEEP_SECONDS = 6 * 3600
-#: The largest picture of which the page remembers what a network made, 12 bytes a pixel.
+#: The largest picture of which the page remembers what a network made: 12 bytes a pixel, of CMYK 24.
 REMEMBERED_PIXELS = 2**25
 #: Pictures of a batch that the gallery shows.
 GALLERY = 60
@@ -228,7 +228,8 @@ class Workshop:
         key = file, model, sigma, settings.get("passes", 1)
         made: Made | None = None
         if remember and picture.area <= REMEMBERED_PIXELS:
-            made = self._made[1] if self._made[0] == key else []
+            of, known = self._made  # once: a job of another window may assign it meanwhile
+            made = known if of == key else []
             facts |= {"adjustable": True, "remembered": bool(made)}
             if not made:
                 self._made = None, []  # what is there of another picture makes room
@@ -246,7 +247,8 @@ class Workshop:
 
     def forget(self, file: str | None) -> None:
         """What is remembered of a picture that has gone makes room."""
-        if self._made[0] and self._made[0][0] == file:
+        key, _ = self._made  # once, as above
+        if key and key[0] == file:
             self._made = None, []
 
     # ---- latents --------------------------------------------------------------------------------

@@ -1109,6 +1109,14 @@ def test_progress_is_for_terminals_only(here, dn, capsys, monkeypatch):
     assert "[1/1] denoising a.png" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("columns, room", [(0, 80), (1, 0), (21, 20)])
+def test_progress_has_the_row_of_its_terminal_or_what_is_usual(columns, room, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "81")
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(fileno=lambda: 2))
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((columns, 24)))
+    assert batch._in_one_row("x" * 100) == "x" * room
+
+
 @pytest.mark.parametrize(
     "command", ["denoise", "encode", "decode", "roundtrip", "models", "info", "doctor", "bench"]
 )
@@ -1476,6 +1484,16 @@ def test_watch_says_once_that_two_inputs_want_one_output(here, dn, capsys, monke
     assert out.count(" -> ") == 1
     assert err.count("is also that of") == 1
     assert Path("out/a.denoised.png").read_bytes() == b"edited"
+
+
+def test_watch_says_again_that_two_inputs_want_one_output_once_they_did_not(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+    watch_for(
+        14, monkeypatch,
+        {3: lambda: picture("in/a.gif"), 7: lambda: os.remove("in/a.gif"), 10: lambda: picture("in/a.gif")},
+    )  # fmt: skip
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    assert capsys.readouterr().err.count("is also that of") == 2
 
 
 def test_watch_waits_for_a_folder_that_is_away(here, dn, monkeypatch):

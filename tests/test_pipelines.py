@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms
 
 import zenith_ae
-from zenith_ae import noise_levels, pipelines
+from zenith_ae import changes, noise_levels, pipelines
 from zenith_ae.batches import as_batch, from_rgb, orient, to_rgb, unorient
 from zenith_ae.errors import ConfigError, ImageError, LatentError, WeightsError, ZenithError
 from zenith_ae.image_writing import write_picture
@@ -130,6 +130,36 @@ def test_progress_is_that_of_the_whole(expert, passes, at_once, monkeypatch):
         assert told == sorted(told) and told[0] < 1 and told[-1] == pytest.approx(1)
         alone = expert(image, sigma=sigma, passes=passes)
         assert np.array_equal(*(getattr(x, "pixels", x) for x in (clean, alone)))
+
+
+@pytest.mark.parametrize("layout", ["RGB", "CMYK"])
+def test_progress_never_falls_where_more_is_tried(layout):
+    denoiser = zenith_ae.load("zenith-denoise-fast")
+    rng = np.random.default_rng(0)
+    channels = len(layout)
+    noisy = 128 + 60 * np.repeat(np.repeat(rng.standard_normal((48, 48, channels)), 2, 0), 2, 1)
+    pixels = np.uint8(np.clip(noisy, 0, 255))[None]
+    estimated = denoiser.estimate(pixels, layout)
+    assert estimated.experts == ["denoiser"] and 9 < estimated.levels.mean() < 60
+    for sigma in ("auto", 100):  # the latter is far above, so that both levels are tried
+        told: list[float] = []
+        denoiser.clean(pixels, layout, sigma, progress=told.append)
+        assert told == sorted(told) and told[-1] == 1
+
+
+def test_what_networks_say_of_cells_is_said_of_the_picture_alone(monkeypatch):
+    denoiser = zenith_ae.load("zenith-denoise-fast")
+    seen = []
+    monkeypatch.setattr(pipelines, "make_even", lambda level, clipped: seen.append(level.shape))
+    for height, width in ((136, 264), (130, 7), (1, 8)):
+        denoiser.estimate(noise((1, height, width, 3)), "RGB")
+        assert seen[-1] == (-(-height // 8), -(-width // 8))
+
+
+def test_a_change_of_no_pictures_changes_nothing():
+    pixels = noise((2, 8, 9, 3))
+    none = changes.Change([], slice(0, 3), False, np.empty((0, 8, 9, 3), np.float32))
+    assert np.array_equal(changes.changed(pixels, [none, none]), pixels)
 
 
 def test_progress_ends_with_one_where_there_is_nothing_to_do(dn):
@@ -830,9 +860,18 @@ def test_compiled_functions_may_call_a_model(ae, dn):
         torch.testing.assert_close(compiled(x), call(x), rtol=0, atol=0)
 
 
-def test_a_round_trip_warns_once_and_of_the_callers_line(ae):
+@pytest.mark.parametrize("kind", ["array", "tensor", "Picture", "Pillow"])
+def test_a_round_trip_warns_once_and_of_the_callers_line(kind, ae):
+    torch = pytest.importorskip("torch")
+    values = np.random.default_rng(0).random((8, 8, 3), np.float32) * 2 - 1
+    image = {
+        "array": values,
+        "tensor": torch.from_numpy(values).permute(2, 0, 1),
+        "Picture": Picture(values, "RGB", "RGB"),
+        "Pillow": Image.fromarray(values[..., 0]),
+    }[kind]
     with pytest.warns(UserWarning, match="many values are negative") as caught:
-        ae.roundtrip(np.random.default_rng(0).random((8, 8, 3), np.float32) * 2 - 1)
+        ae.roundtrip(image)
     assert [warning.filename for warning in caught] == [__file__]
 
 

@@ -282,6 +282,22 @@ def test_what_is_refused_is_counted_by_its_status(client):
     assert (count(422), count(400)) == (before[0] + 4, before[1] + 2)
 
 
+def test_a_damaged_weights_file_is_the_servers_fault_and_the_others_are_listed(tmp_path, monkeypatch, caplog):
+    from zenith_ae import weights
+
+    damaged = tmp_path / "zenith-denoise.safetensors"
+    damaged.write_bytes(b"half a file")
+    there = {**weights.available_weights(), "zenith-denoise": damaged}
+    monkeypatch.setattr(weights, "available_weights", lambda: there)
+    with TestClient(create_app(threads=1)) as client:
+        names = [model["name"] for model in client.get("/models").json()]
+        assert "zenith-denoise" not in names and "zenith-denoise-fast" in names
+        answer = client.post("/denoise", content=png(noisy()))
+        assert (answer.status_code, str(tmp_path) in answer.text) == (500, False)
+        assert "a weights file of the server is damaged" in answer.json()["detail"]
+        assert str(damaged) in caplog.text
+
+
 def test_health_models_metrics_and_a_page_from_nowhere_else(client):
     client.post("/denoise?sigma=5", content=png(noisy()))
     assert client.get("/health").json()["status"] == "ok"

@@ -218,7 +218,7 @@ def _from_tensor(tensor: Any) -> Batch:
         result = tensor_like(new.transpose(0, 3, 1, 2), tensor)
         return result if tensor.ndim == 4 else result[0]
 
-    return Batch(_check(pixels), _LAYOUTS[pixels.shape[3]], restore)
+    return Batch(_check(pixels, 2), _LAYOUTS[pixels.shape[3]], restore)
 
 
 def _from_array(array: NDArray) -> Batch:
@@ -244,7 +244,7 @@ def _from_array(array: NDArray) -> Batch:
             new = _where_changed(new, pixels, whole)
         return new.reshape(array.shape).astype(array.dtype, copy=False)
 
-    return Batch(_check(np.ascontiguousarray(pixels)), _LAYOUTS[whole.shape[3]], restore)
+    return Batch(_check(np.ascontiguousarray(pixels), 2), _LAYOUTS[whole.shape[3]], restore)
 
 
 def _where_changed(new: NDArray, pixels: NDArray, exact: NDArray) -> NDArray:
@@ -252,7 +252,8 @@ def _where_changed(new: NDArray, pixels: NDArray, exact: NDArray) -> NDArray:
     return np.where(new == pixels, exact, new)
 
 
-def _check(pixels: NDArray) -> NDArray:
+def _check(pixels: NDArray, callers: int = 1) -> NDArray:
+    """``callers`` is how many functions lie between this one and `Denoiser` or `Autoencoder`."""
     if not pixels.size:
         raise ImageError(f"a picture must have pixels, got shape {pixels.shape}")
     if pixels.dtype == np.float32:
@@ -262,7 +263,7 @@ def _check(pixels: NDArray) -> NDArray:
         if np.count_nonzero(pixels < _PLAINLY_NEGATIVE) > pixels.size / 10:
             warnings.warn(
                 "many values are negative, as of a picture in [-1, 1]; this takes [0, 1]: give x / 2 + 0.5",
-                stacklevel=5,
+                stacklevel=3 + callers,
             )
     return pixels
 

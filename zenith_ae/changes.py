@@ -70,7 +70,8 @@ def changed(
                 residual = residual.copy() if keep else residual
                 _blend(residual, luma, chroma, grain)
             _add(out[i : i + 1, ..., change.channels], residual[None], sign)
-        del change, residual  # before the next are made
+            del residual
+        del change  # before the next are made
     return out
 
 

@@ -27,47 +27,86 @@ __all__ = [
     "without_texture",
 ]
 
-# How far local estimates of one level are from their median, the mean of absolute logarithms: up to the first
-# number where the level is the same everywhere (0.02 to 0.05), from the second on where it is not; and how
-# far single ones are from it. Levels below the least one (0..255) say where there is noise at all.
-_ERRORS, _LARGE_ERRORS, _LEAST_EVEN = (0.05, 0.08), (0.15, 0.3), 1.0
-# Where noise is not white, what local estimates exceed so many times the level of a picture's calmer part by,
-# and so much (0..255), is taken for texture; that level is this quantile of those from the next number on.
-# From the last but one on they are believed more and more, within the last: no texture looks that loud.
-_TEXTURE_TIMES, _TEXTURE_MORE, _CALM, _COUNTING, _BELIEVED = 1.4, 0.5, 0.3, 0.5, (11.0, 2.0)
-# Where noise is not white, no place has more of it than so many times that of the calmest ones, and so much.
-# That is believed of pictures whose levels are up to the next number in the mean, and less and less within
-# the last: loud noise is mottled, so that neighbours hardly differ. So many blocks have to tell it, of which
-# those that show less than the last number are plain and do not.
-_CALM_TIMES, _CALM_MORE, _MEAN_BELIEVED, _ENOUGH_BLOCKS, _PLAIN = 3.5, 1.5, (10.0, 3.0), 8, 0.3
+# --- whether a level is the same everywhere (`make_even`)
+# Mean of the absolute logarithms of local estimates over their median: up to the first they are of one level
+# (0.02 to 0.05), from the second on they are not.
+_ERRORS = (0.05, 0.08)
+# The same of a single one of them.
+_LARGE_ERRORS = (0.15, 0.3)
+# Below this median (0..255) levels say where there is noise at all.
+_LEAST_EVEN = 1.0
+
+# --- what of noise that is not white is taken for texture (`without_texture`)
+# Levels from this one on count, and the quantile of these is that of the picture's calmer part.
+_COUNTING = 0.5
+_CALM = 0.3
+# What local estimates exceed so many times that level by, and so much (0..255), is texture.
+_TEXTURE_TIMES, _TEXTURE_MORE = 1.4, 0.5
+# From the first on they are believed more and more, within the second: no texture looks that loud.
+_BELIEVED = (11.0, 2.0)
+# No place has more noise than so many times that of the calmest blocks, and so much.
+_CALM_TIMES, _CALM_MORE = 3.5, 1.5
+# That is believed of pictures whose levels are up to the first in the mean, and less and less within the
+# second: loud noise is mottled, so that neighbours hardly differ.
+_MEAN_BELIEVED = (10.0, 3.0)
+# So many blocks have to tell it, of which those that show less than this are plain and do not.
+_ENOUGH_BLOCKS = 8
+_PLAIN = 0.3
+
+# --- what is measured of white noise (`bring_to_measured`)
 # Photographs have noise of their own, about so much in smooth places, which an estimator that learned from
-# them does not count; and from which level on that does not matter.
-_OWN_NOISE, _LOUD = 2.0, 12.0
-# Up to this share of their mean as standard deviation, levels are the same everywhere. Then they are at most
-# what is measured, if that is at least the second number of times as much: of noise that is not Gaussian, or
-# not quite white, it is far too little.
-_EVEN, _NEAR = 0.1, 0.85
-# White noise is measured in up to so many patches, or a few times as many of a small picture, of so many
-# pixels a side, whose mean is so many standard deviations away from black and from white: along so many
-# directions in which they vary least, in the share of them that varies least in all others. Where the
-# darkest, middle and brightest thirds of them differ by more than the last number, it is not the same
-# everywhere. Of fewer patches of a channel than the first number below, or than that share of all, it is not
-# measured: a few that lie within a narrow range are odd ones.
-_PATCHES, _PATCH, _OFF_ENDS, _LEAST, _CALMEST, _DIFFER = 24000, 5, 3.0, 8, 0.1, 1.1
-_FEWEST, _LEAST_SHARE = 1000, 0.15
-_MOST_COLUMNS = 2**14  # that are looked at for it, in float
-# Channels share their noise where the covariance of what is rough in them is above so much of its variance,
-# and so much (of 0..255, squared) that texture may have, in the share of blocks that is calmest, but in no
-# fewer than the next number. Up to the level behind it that is believed only where it is at least so many
-# times that of the picture's white noise: of what is textured everywhere it is less.
-_SHARED, _SHARED_TEXTURE, _CALMEST_BLOCKS, _FEWEST_BLOCKS = 0.12, 6.0, 0.05, 16
-_TEXTURED, _AS_CALM = 10.0, 0.8
+# them does not count.
+_OWN_NOISE = 2.0
+# From this level on that does not matter.
+_LOUD = 12.0
+# Up to this share of their mean as standard deviation, levels are the same everywhere, and at most what is
+# measured.
+_EVEN = 0.1
+# If that is at least so many times as much: of noise that is not Gaussian, or not quite white, it is far too
+# little.
+_NEAR = 0.85
+
+# --- how it is measured (`white_noise`)
+# In up to so many patches, or a few times as many of a small picture, of so many pixels a side.
+_PATCHES = 24000
+_PATCH = 5
+# The mean of a patch is so many standard deviations away from black and from white.
+_OFF_ENDS = 3.0
+# Along so many directions in which patches vary least, in the share of them that varies least in all others.
+_LEAST = 8
+_CALMEST = 0.1
+# Where the darkest, middle and brightest thirds of them differ by more, noise is not the same everywhere.
+_DIFFER = 1.1
+# Of fewer patches of a channel, or of less than this share of all, it is not measured: a few that lie within
+# a narrow range are odd ones.
+_FEWEST = 1000
+_LEAST_SHARE = 0.15
+# Columns that are looked at for it, in float.
+_MOST_COLUMNS = 2**14
+
+# --- whether channels share their noise (`is_shared`)
+# The covariance of what is rough in them is above so much of its variance, and so much (of 0..255, squared)
+# that texture may have.
+_SHARED = 0.12
+_SHARED_TEXTURE = 6.0
+# In the share of blocks that is calmest, but in no fewer than so many.
+_CALMEST_BLOCKS = 0.05
+_FEWEST_BLOCKS = 16
+# Up to this level that is believed only where it is at least so many times that of the picture's white noise:
+# of what is textured everywhere it is less.
+_TEXTURED = 10.0
+_AS_CALM = 0.8
+
+# --- cells that say nothing of the noise (`clipped_cells`, `drawn_cells`)
 # Share of a cell's values from which on its noise is clipped, and of the cells without that tell the level.
-_CLIPPED, _ENOUGH = 0.1, 0.05
-# Where at least so many pixels are like all of their neighbours, and of the others at most so many like none,
-# within so many cells of 8 x 8 either way, a picture is drawn in plain colours. Of a hundred pixels with one
-# that is black or white by chance, three of those others are.
-_LEAST_PLAIN, _ALONE, _AROUND = 0.1, 0.01, 8
+_CLIPPED = 0.1
+_ENOUGH = 0.05
+# Where at least this share of the pixels is like all of their neighbours, and of the others at most this one
+# like none, within so many cells of 8 x 8 either way, a picture is drawn in plain colours. Of a hundred
+# pixels with one that is black or white by chance, three of those others are.
+_LEAST_PLAIN = 0.1
+_ALONE = 0.01
+_AROUND = 8
 
 
 def enough(cells: NDArray[np.bool_]) -> bool:

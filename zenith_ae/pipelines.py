@@ -77,10 +77,15 @@ SIGMA_LIMIT = 3.0
 _SURE = (13.0, 14.0, 25.0, 35.0), (0.0, 1.5, 1.5, 2.0)
 # From so many times the estimated level on a told one is taken for the wish for a stronger effect.
 _TOLD_MORE = 1.25
-# From this level on what is not white is tried at such a share of it too, in so many rows and columns of
-# places of so many pixels a side. Noise that is mottled loses more than so many times the energy there; of
-# other noise it is hardly ever 1.1 times as much.
-_MOTTLED, _MOTTLED_SHARE, _MOTTLED_TIMES, _PLACES, _PLACE = 9.0, 0.55, 1.2, (2, 3), 160
+# From this level (0..255) on what is not white is tried at such a share of it too.
+_MOTTLED = 9.0
+_MOTTLED_SHARE = 0.55
+# Noise that is mottled loses more than so many times the energy there; of other noise it is hardly ever 1.1
+# times as much.
+_MOTTLED_TIMES = 1.2
+# It is tried in so many rows and columns of places of so many pixels a side.
+_PLACES = (2, 3)
+_PLACE = 160
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # By so many pixels a picture is moved for the network for all kinds of harm, whose own grid is of 8 pixels,
@@ -92,7 +97,8 @@ OFF_GRID = 2
 # half turn brings 0.089 dB and a mirror 0.075 to 0.080, the four turns 0.134, other fours 0.122 to 0.127.
 _ORIENTATIONS = (0, 3, 5, 6, 1, 2, 4, 7)
 #: About what share of the work of one pass the estimate of a level is, and of that the estimator.
-_ESTIMATE, _ESTIMATOR = 0.15, 0.8
+_ESTIMATE = 0.15
+_ESTIMATOR = 0.8
 # What type checkers may know: what a name loads. A file may hold either.
 ShippedDenoiser = Literal["zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large", "zenith-deblur"]
 ShippedAutoencoder = Literal["zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-4ch-lite"]
@@ -565,7 +571,8 @@ class Denoiser(_Pipeline):
         Returns
         -------
         "white" for a picture that an expert for noise which is independent from pixel to pixel, where the
-        model has one, is likely to make better, and "denoiser" for all others, one a picture.
+        model has one, is likely to make better, and "denoiser" for all others, one a picture. Automatic mode
+        runs neither on a picture in two plain colours.
         """
         batch = as_batch(image)
         return self._experts(batch.pixels, batch.layout, tile)
@@ -581,7 +588,7 @@ class Denoiser(_Pipeline):
         if "sorter" not in self.config.parts:
             return ["denoiser"] * len(pixels)
         rgb = to_rgb(pixels, layout) if rgb is None else rgb
-        odds = self.engine.run("sorter", self._continued(rgb, "sorter"), tile=tile, progress=progress)[..., 0]
+        odds = self._of_cells("sorter", rgb, tile, progress)
         seen = 255 - pixels[..., :3] if layout == "CMYK" else rgb  # black is in a run of its own
         each = zip(odds, rgb, seen, strict=True)
         chosen = (self._for_expert(*one, tile, level, progress) for one in each)
@@ -620,8 +627,16 @@ class Denoiser(_Pipeline):
 
     def _raw_levels(self, rgb: NDArray, tile: Tile, progress: Progress | None = None) -> NDArray[np.float32]:
         """What the estimator says of each cell of pictures (N, H, W, 3): (N, H/8, W/8), of 0..255."""
-        coarse = self.engine.run("estimator", self._continued(rgb, "estimator"), tile=tile, progress=progress)
-        return np.clip(coarse[..., 0], 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
+        levels = self._of_cells("estimator", rgb, tile, progress)
+        return np.clip(levels, 0, SIGMA_LIMIT) * np.float32(SIGMA_UNIT * 255)
+
+    def _of_cells(
+        self, part: str, rgb: NDArray, tile: Tile, progress: Progress | None
+    ) -> NDArray[np.float32]:
+        """What a part says of each cell of 8 x 8 pixels of pictures (N, H, W, 3), not beyond them."""
+        found = self.engine.run(part, self._continued(rgb, part), tile=tile, progress=progress)
+        height, width = (-(-n // 8) for n in rgb.shape[1:3])
+        return found[:, :height, :width, 0]
 
     def _continued(self, pixels: NDArray, part: str, before: int = 0) -> NDArray:
         """(N, H, W, ...) continued by reflection to whole cells and whole spectral tiles of a part.
@@ -755,14 +770,14 @@ class Denoiser(_Pipeline):
                 if inverted:
                     colour = 255 - colour
                 rgb = to_rgb(colour, "RGB" if colour.shape[3] == 3 else "L")
-                plane = self._plane(rgb, levels[part], experts, tile, asked)
+                plane = self._plane(rgb, levels[part], experts, tile, runs.next(0))
                 bound = levels[part] if self._bounded else None
                 all_of_them = runs.next(len(experts))
                 residual = self._residual(rgb, plane, experts, bound, tile, passes, all_of_them)
                 for i, level in lower.items():
                     del plane  # as large as a third of the residual
                     one = slice(i, i + 1)
-                    plane = self._plane(rgb[one], level, experts[one], tile, asked)
+                    plane = self._plane(rgb[one], level, experts[one], tile, runs.next(0))
                     other = self._residual(
                         rgb[one], plane, experts[one], levels[part][one], tile, passes, runs.next()
                     )

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..changes import changed
 from ..engine.geometry import multiple
 from ..errors import ConfigError, WeightsError
 from ..models.modules import Network, build_module, frozen_module
@@ -72,8 +73,10 @@ def cleaned(pool: ImagePool, cleaner: str | Weights, threads: int | None = None)
     for i, picture in enumerate(photographs.images):
         key = picture.shape, sha256(picture.tobytes()).digest()
         if key not in known:
-            level = CLEANED_LEVEL * model.estimate_sigma(picture)
-            known[key] = model(picture, sigma=level)
+            one = picture[None]
+            found = model.estimate(one, "RGB")
+            loud = found._replace(levels=CLEANED_LEVEL * found.levels)
+            known[key] = changed(one, model.changes(one, "RGB", loud))[0]
         photographs.images[i] = known[key]
         if (i + 1) % 100 == 0:
             print(f"cleaned {i + 1}/{len(photographs)}", file=sys.stderr, flush=True)
@@ -242,7 +245,7 @@ class RestoreRecipe:
     DRAWN_SHARE: ClassVar[float] = 0.15  # of all
     EDITED_SHARE: ClassVar[float] = 0.4
     UNTOUCHED_BESIDE: ClassVar[float] = 0.4  # `untouched` of the other batches then
-    NOISELESS: ClassVar[float] = 0.4  # share of these that have no noise, half of them in a fair JPEG
+    NOISELESS: ClassVar[float] = 0.4  # share of these that have no noise, half of them in a fine JPEG
 
     def make_batch(self, rng: np.random.Generator) -> Lessons | int:
         if self.white_noise is not None:
@@ -289,7 +292,7 @@ class RestoreRecipe:
             for k in np.flatnonzero(still & (rng.random(n) < 0.5)):
                 quality = int(rng.integers(FINE_QUALITY, 99))
                 degraded[k] = jpeg(target[k : k + 1], rng, quality, subsample=rng.random() < 0.75)[0][0]
-        whole = degraded.copy()
+        whole = degraded.copy() if self.elder is not None else degraded
         for k in np.flatnonzero(~drawn & (rng.random(n) < self.framed)):
             plain = flat_area(target[k], rng)
             colour = rng.choice((np.zeros(3), np.ones(3), rng.random(3))).astype(np.float32)
@@ -544,7 +547,8 @@ def train_restoration(
     loss : "l1" or "psnr", see `RestoreRecipe`.
     elder, anew : weights whose estimator is the `RestoreRecipe`'s ``elder``, and what is learned beside it.
     quantile : of the level of camera noise that the estimator learns, see `RestoreRecipe`.
-    cleaner : weights that make the `RestoreRecipe`'s ``cleaned``.
+    cleaner : weights that make the `RestoreRecipe`'s ``cleaned``, for the denoiser alone or, beside an
+        elder, the estimator alone.
 
     Raises
     ------
