@@ -257,6 +257,30 @@ def test_what_is_saved_keeps_its_latent_space(tmp_path, dtype) -> None:
     assert len(spaces) == 1
 
 
+@pytest.mark.parametrize("name", ["zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"])
+def test_parameters_in_channels_last_change_nothing(name) -> None:
+    vae, x = AutoencoderZenith.load(name), picture()
+    z = vae.encode(x).latents
+    vae.to(memory_format=torch.channels_last)
+    assert torch.equal(vae.encode(x).latents, z)
+    assert vae.decode(z).sample.shape == x.shape
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_no_pictures_have_no_latents(nano, learning) -> None:
+    vae = AutoencoderZenith.load(nano).requires_grad_(learning)
+    z = vae.encode(torch.rand(0, 3, 40, 45)).latents
+    assert z.shape == (0, 32, 5, 6) and z.requires_grad == learning
+    assert vae.decode(z).sample.shape == (0, 3, 40, 48)
+
+
+def test_a_folder_that_cannot_be_converted_is_named_as_it_was_given(tmp_path) -> None:
+    diffusers.AutoencoderTiny(upsample_fn="bilinear").save_pretrained(tmp_path / "soft")
+    with pytest.raises(ZenithError) as caught:
+        AutoencoderZenith.from_pretrained(tmp_path / "soft")
+    assert str(caught.value).startswith(f"{tmp_path / 'soft'}: config.json says upsample_fn 'bilinear'")
+
+
 def test_what_it_cannot_load_is_refused(nano, tmp_path) -> None:
     with pytest.raises(ConfigError, match="needs an autoencoder"):
         AutoencoderZenith.load("zenith-denoise")

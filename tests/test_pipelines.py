@@ -156,6 +156,20 @@ def test_what_networks_say_of_cells_is_said_of_the_picture_alone(monkeypatch):
         assert seen[-1] == (-(-height // 8), -(-width // 8))
 
 
+def test_pages_that_are_dropped_are_told_of_the_callers_line(ae):
+    page = Picture(noise((8, 9, 3)), "RGB", "RGB")
+    for call in (ae.encode, ae.encode_picture):
+        with pytest.warns(UserWarning, match="the first of 2 frames or pages is taken") as caught:
+            call(replace(page, more=(page,)))
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("pixels", [[[1]], None])
+def test_a_picture_without_an_array_is_refused(pixels, dn):
+    with pytest.raises(ImageError, match=f"pixels are a numpy array, not {type(pixels).__name__}"):
+        dn(Picture(pixels, "L", "L"), 5)
+
+
 def test_a_change_of_no_pictures_changes_nothing():
     pixels = noise((2, 8, 9, 3))
     none = changes.Change([], slice(0, 3), False, np.empty((0, 8, 9, 3), np.float32))
@@ -910,6 +924,34 @@ def test_brightness_colour_and_grain_are_removed_apart():
     # The binomial kernel takes the alternating pattern away completely, so all of it is left.
     checkers = (np.indices((40, 56)).sum(0) % 2 * 2 - 1)[4:-4, 4:-4]
     assert abs((kept[4:-4, 4:-4] * checkers).mean()) < 1e-4 < brightness.std()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_grain_changes_nothing_where_there_is_no_noise(dtype):
+    dn = zenith_ae.load("zenith-denoise-fast", threads=1)
+    noisy = noise((40, 56, 3))
+    picture = noisy if dtype == np.uint8 else noisy / np.float32(255)
+    level = np.zeros((40, 56))
+    level[:, 28:] = 25
+    result = dn(picture, level, grain=1)
+    assert np.array_equal(result[:, :28], picture[:, :28])
+    assert not np.array_equal(result[:, 28:], picture[:, 28:])
+
+
+def test_pixels_that_are_not_of_their_layout_are_refused(dn):
+    denoiser = zenith_ae.load("zenith-denoise-fast", threads=1)
+    pixels = noise((2, 16, 24, 3))
+    for layout, what in (
+        ("rgb", "one of L, LA, RGB, RGBA, CMYK"),
+        ("L", r"\(N, H, W, 1\), got \(2, 16, 24, 3"),
+    ):
+        for call in (denoiser.clean, denoiser.changes, denoiser.estimate):
+            with pytest.raises(ValueError, match=what):
+                call(pixels, layout)
+    with pytest.raises(ValueError, match=r"\(N, H, W, 3\), got \(16, 24, 3"):
+        denoiser.estimate(pixels[0], "RGB")
+    with pytest.raises(ValueError, match=r"an estimate of shape \(2, 16, 24\) is not of \(1, 16, 24"):
+        denoiser.changes(pixels[:1], "RGB", denoiser.estimate(pixels, "RGB"))
 
 
 def test_passes_are_the_mean_over_orientations_of_the_picture(monkeypatch):

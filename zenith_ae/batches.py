@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from .images import Picture
 
 __all__ = [
+    "CHANNELS",
     "LUMA",
     "Batch",
     "as_batch",
     "as_picture",
+    "check_layout",
     "colour_groups",
     "continued",
     "from_rgb",
@@ -48,6 +50,8 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 # Of a picture in [0, 1] and noise of sigma 50 of 255, hardly a value is below this; of one in [-1, 1] many.
 _PLAINLY_NEGATIVE = -0.3
 _LAYOUTS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+#: How many channels pixels of each layout have.
+CHANNELS = {layout: channels for channels, layout in _LAYOUTS.items()} | {"CMYK": 4}
 
 
 @dataclass(frozen=True)
@@ -266,6 +270,14 @@ def _check(pixels: NDArray, callers: int = 1) -> NDArray:
                 stacklevel=3 + callers,
             )
     return pixels
+
+
+def check_layout(pixels: NDArray, layout: str) -> None:
+    """ValueError where pixels are no batch (N, H, W, C) of a layout."""
+    if layout not in CHANNELS:
+        raise ValueError(f"layout must be one of {', '.join(CHANNELS)}, got {layout!r}")
+    if pixels.ndim != 4 or pixels.shape[3] != CHANNELS[layout]:
+        raise ValueError(f"pixels of layout {layout} are (N, H, W, {CHANNELS[layout]}), got {pixels.shape}")
 
 
 def colour_groups(layout: str) -> Iterator[tuple[slice, bool]]:

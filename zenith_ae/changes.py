@@ -119,7 +119,9 @@ def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: flo
     brightness = residual @ LUMA
     kept = luma * brightness
     if grain:
-        kept -= np.float32(luma * grain) * (brightness - _blurred(brightness))
+        fine = brightness - _blurred(brightness)
+        fine[brightness == 0] = 0  # beside what is denoised nothing is left
+        kept -= np.float32(luma * grain) * fine
     residual *= np.float32(chroma)
     residual += (kept - np.float32(chroma) * brightness)[..., None]
 

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from .batches import full_scale, to_rgb
+from .batches import CHANNELS, full_scale, to_rgb
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import PLANAR, deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
@@ -79,8 +79,6 @@ MAX_PIXELS = 2**28
 #: Sides that limits count as so many pixels: narrow pictures are computed as wide as this, and a megabyte of
 #: frames of one pixel would be minutes of work.
 LEAST_SIDE = 2**7
-
-_CHANNELS = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}
 
 
 @dataclass(frozen=True, eq=False)
@@ -681,7 +679,7 @@ def from_pil(
         image = image if mode == "RGB" else image.convert("LA")
     elif mode in _CONVERTED:
         image = image.convert(_CONVERTED[mode])
-    if image.mode in _CHANNELS:
+    if image.mode in CHANNELS:
         pixels, layout = np.asarray(image), image.mode
     elif mode.startswith("I;16"):
         pixels, layout = np.asarray(image).astype(np.uint16), "L"
@@ -756,11 +754,13 @@ def check_picture(picture: Any) -> None:
     if not isinstance(picture, Picture):
         raise ImageError(f"this takes a Picture, as read_picture makes them, not {type(picture).__name__}")
     pixels, layout = picture.pixels, picture.layout
-    if layout not in _CHANNELS:
-        raise ImageError(f"a Picture's layout is one of {', '.join(_CHANNELS)}, got {layout!r}")
-    if pixels.ndim != 3 or pixels.shape[2] != _CHANNELS[layout] or not pixels.size:
+    if layout not in CHANNELS:
+        raise ImageError(f"a Picture's layout is one of {', '.join(CHANNELS)}, got {layout!r}")
+    if not isinstance(pixels, np.ndarray):
+        raise ImageError(f"a Picture's pixels are a numpy array, not {type(pixels).__name__}")
+    if pixels.ndim != 3 or pixels.shape[2] != CHANNELS[layout] or not pixels.size:
         raise ImageError(
-            f"a Picture of layout {layout} must have pixels (H, W, {_CHANNELS[layout]}), got {pixels.shape}"
+            f"a Picture of layout {layout} must have pixels (H, W, {CHANNELS[layout]}), got {pixels.shape}"
         )
     dtypes = ("uint8",) if layout == "CMYK" else ("uint8", "uint16", "float32")
     if pixels.dtype.name not in dtypes or not pixels.dtype.isnative:

@@ -196,15 +196,17 @@ def _tensors(latents: NDArray, dtype: str) -> dict[str, NDArray]:
     latents = check_latents(latents)
     if dtype == "uint8":
         low, high = (f(latents, axis=(0, 2, 3), keepdims=True) for f in (np.min, np.max))
-        step = np.maximum((high.astype(np.float64) - low) / 255, np.finfo(np.float32).tiny).astype(np.float32)
-        numbers = np.rint((latents - low.astype(np.float64)) / step).clip(0, 255).astype(np.uint8)
+        least = np.finfo(np.float32).tiny
+        with np.errstate(under="ignore"):  # what is nearly 0 becomes 0
+            step = np.maximum((high.astype(np.float64) - low) / 255, least).astype(np.float32)
+            numbers = np.rint((latents - low.astype(np.float64)) / step).clip(0, 255).astype(np.uint8)
         steps = {"latents": numbers, "low": low.ravel(), "step": step.ravel()}
         if not np.isfinite(_values(steps)).all():
             raise LatentError("latents do not fit into uint8; use fp32")
         return steps
     if dtype not in _FLOATS:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         floats = latents.astype(_FLOATS[dtype])
     if not np.isfinite(floats).all():
         raise LatentError(f"latents do not fit into {dtype}; use fp32")

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from .batches import (
     Batch,
     as_batch,
+    check_layout,
     colour_groups,
     continued,
     from_rgb,
@@ -361,7 +362,8 @@ class Autoencoder(_Pipeline):
         from .images import check_picture
 
         check_picture(picture)
-        z = self.encode(picture, tile, progress=progress)
+        self._need("encoder")
+        z = self._latents(as_batch(picture), tile, progress)
         return LatentFile(z, self.name, self.hash, picture.height, picture.width, picture.layout, self.space)
 
     def decode_picture(
@@ -660,6 +662,7 @@ class Denoiser(_Pipeline):
         """
         if "estimator" not in self.config.parts:
             raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
+        check_layout(pixels, layout)
         rgb = to_rgb(pixels, layout)
         coarse = self._raw_levels(rgb, tile, within(progress, 0, _ESTIMATOR))
         sorting = Pieces(within(progress, _ESTIMATOR, 1 - _ESTIMATOR), len(rgb))
@@ -724,10 +727,14 @@ class Denoiser(_Pipeline):
         """
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
+        check_layout(pixels, layout)
         if isinstance(sigma, str):
             if sigma != "auto":
                 raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
-        elif not isinstance(sigma, Estimate):
+        elif isinstance(sigma, Estimate):
+            if sigma.levels.shape != pixels.shape[:3]:
+                raise ValueError(f"an estimate of shape {sigma.levels.shape} is not of {pixels.shape[:3]}")
+        else:
             sigma = _levels(sigma, pixels.shape[:3])
         return self._changes(pixels, layout, sigma, tile, passes, progress)
 

@@ -155,7 +155,11 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         with TemporaryDirectory() as folder:
             path = Path(folder, Path(pretrained_model_name_or_path).name or "taesd")
             tiny.save_pretrained(path)
-            return cls.load(path, tiny.dtype).to(tiny.device).requires_grad_(True)
+            try:
+                return cls.load(path, tiny.dtype).to(tiny.device).requires_grad_(True)
+            except WeightsError as error:  # the folder is gone by the time it is read
+                given = os.fspath(pretrained_model_name_or_path)
+                raise WeightsError(str(error).replace(str(path), given)) from None
 
     @classmethod
     def load(
@@ -288,6 +292,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         return y if y.shape[2:] == (height, width) else y[:, :, :height, :width].contiguous()
 
     def _torch(self, part: str, x: Tensor) -> Tensor:
+        if not len(x):  # of which no (un)shuffle knows its channels
+            return self._torch(part, x.new_zeros(1, *x.shape[1:]))[:0]
         step, (height, width) = multiple(self.definition.parts[part]), x.shape[2:]
         padded = F.pad(x, (0, -width % step, 0, -height % step), mode="replicate")
         y: Tensor = self.get_submodule(part)(padded)
@@ -353,4 +359,4 @@ def _structure(module: nn.Module) -> list[tuple[str, type, dict[str, Any]]]:
 
 def _checksum(parameter: Tensor) -> int:
     """Of the bytes, by no operation of torch's, which modes and defaults that are none of ours change."""
-    return crc32(parameter.detach().contiguous().view(torch.uint8).numpy().data)
+    return crc32(parameter.detach().contiguous().flatten().view(torch.uint8).numpy().data)
