@@ -54,7 +54,8 @@ def test_what_is_nearly_nothing_is_stored_under_any_numpy_settings(dtype):
     for numbers in ([1, 1e-7, 1e-30, 1e-40], [1e-5, 1e-12, 1e-35, 1e-43]):
         latents = np.float32(numbers).reshape(1, 1, 2, 2)
         with np.errstate(all="raise"):
-            np.testing.assert_allclose(as_stored(latents, dtype), latents, atol=2e-3)
+            kept = as_stored(latents, dtype)
+        np.testing.assert_allclose(kept, latents, atol=2e-3)
 
 
 def test_what_no_reader_would_find_is_not_written(tmp_path):
