@@ -20,7 +20,7 @@ import click
 
 from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
-from zenith_ae.files import reason, visible
+from zenith_ae.files import is_for_want_of_room, reason, visible
 
 from .batch import wants_traceback
 from .inputs import STDIO, Job, Kind
@@ -407,7 +407,8 @@ def run(arguments: list[str] | None = None) -> int:
         complain("not enough memory")
         return 1
     except OSError as error:
-        complain(f"{error.filename or 'standard output'}: {reason(error)}; is there room to write?")
+        hint = "; free some room and try again" if is_for_want_of_room(error) else ""
+        complain(f"{error.filename or 'standard output'}: {reason(error)}{hint}")
         try:
             sys.stdout.flush()
         except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -160,7 +159,9 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
 
 
 def _finish(weights: Path) -> None:
-    if os.environ.get("RANK", "0") != "0":  # one of several processes: the first one reports
+    from zenith_ae.training.trainer import is_first_process
+
+    if not is_first_process():
         return
     click.echo(str(weights))
     from zenith_ae.training.plot import plot_log

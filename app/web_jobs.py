@@ -7,7 +7,6 @@ nobody can guess. Messages name a picture as its owner does, never a path of thi
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import secrets
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 from zenith_ae.batches import to_rgb
 from zenith_ae.engine import Pieces, Progress
 from zenith_ae.errors import ImageError, LatentError, ZenithError
+from zenith_ae.files import is_for_want_of_room
 from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import Picture, check_size, read_picture, to_8_bits
 from zenith_ae.latents import (
@@ -188,7 +188,7 @@ class Workshop:
             return f"{name}: not enough memory; try a smaller picture"
         if isinstance(error, ZenithError):
             return " ".join(str(error).split()).replace(f"{self.folder}{os.sep}", "")
-        if _is_for_want_of_room(error):
+        if is_for_want_of_room(error):
             return f"{name}: no room for the result on the computer that works here; free some and try again"
         print(f"zenith-ae: {name}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
         return f"{name}: something unexpected went wrong ({type(error).__name__}); please report it"
@@ -461,7 +461,7 @@ class Workshop:
                             state.thumbnails.append((thumbnail, source.name))
                 except Exception as error:
                     state.failed.append((source.name, self.describe(error, source.name)))
-                    if _is_for_want_of_room(error):  # nor is there any for those to come
+                    if is_for_want_of_room(error):  # nor is there any for those to come
                         break
                 finally:
                     state.done += 1
@@ -564,10 +564,6 @@ def _telling(
         return job.result()
 
 
-def _is_for_want_of_room(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
 def _fail(error: Exception) -> Picture:
     raise error
 
@@ -576,9 +572,9 @@ def _unused(name: str, names: set[str]) -> str:
     """``name``, or with a number where it is taken; remembered in ``names``."""
     stem, suffix = os.path.splitext(name)
     number, candidate = 2, name
-    while candidate in names:
+    while candidate.casefold() in names:  # which some systems do not tell apart
         candidate, number = f"{stem}-{number}{suffix}", number + 1
-    names.add(candidate)
+    names.add(candidate.casefold())
     return candidate
 
 

@@ -104,7 +104,7 @@ def batch_status(state: BatchState) -> str:
         parts.append(f"<p class=result><b>{text}</b>{rest}</p>")
     else:
         text = f"{done} of {total}, now {html.escape(state.current)}"
-        rest = "" if left is None else f", about {duration(max(1.0, round(left)))} to go"
+        rest = "" if left is None else f", about {duration(left, guessed=True)} to go"
         parts.append(f"<p><b>{text}</b>{rest}</p>")
     if good:
         speed = f"{_rounded(rate, 2)} megapixels per second"
@@ -148,7 +148,9 @@ def comparison_table(result: Result) -> str:
     return f"<div class='scroll result'>{table}</div><p class=note>{note}</p>"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float, guessed: bool = False) -> str:
+    if guessed and seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:

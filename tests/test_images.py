@@ -359,6 +359,18 @@ def test_what_pillow_opens_is_written_with_its_exif_and_as_it_lies(tmp_path, sou
         assert image.getexif()[0x010F] == "Maker"
 
 
+@pytest.mark.parametrize("source", [".jpg", ".png", ".webp", ".tif"])
+def test_width_and_height_of_a_picture_on_its_side_change_places(tmp_path, source):
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    exif.get_ifd(EXIF_BLOCK).update({0xA002: 13, 0xA003: 7})
+    read = read_picture(saved(pixels("RGB"), source, tmp_path, exif=exif.tobytes()))
+    write_picture(read, tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as image:
+        block = image.getexif().get_ifd(EXIF_BLOCK)
+        assert (block[0xA002], block[0xA003]) == image.size == (7, 13)
+
+
 def test_gamma_of_a_png_that_pillow_opens_is_kept_or_told(tmp_path):
     file = tmp_path / "linear.png"
     write_picture(replace(from_pil(pixels("RGB")), metadata={"gamma": 1.0}), file)

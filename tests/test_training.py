@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -347,6 +348,61 @@ def test_a_checkpoint_of_other_groups_of_parameters_is_one_clear_line(tmp_path) 
         Trainer(model, *given, settled=lambda name: name == "0.bias").load_checkpoint()
 
 
+def test_a_checkpoint_of_another_model_is_told_by_what_is_not_trained_too(tmp_path, capsys) -> None:
+    given = line_trainer(tmp_path)
+    given = given.make_batch, given.loss, given.config, given.export
+
+    def model(frozen: float, width: int = 3) -> torch.nn.Module:
+        made = torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.Linear(3, 1))
+        made[0].requires_grad_(False)
+        torch.nn.init.constant_(made[0].weight, frozen)
+        torch.nn.init.zeros_(made[0].bias)
+        return made
+
+    Trainer(model(0.5), *given).save_checkpoint()
+    with pytest.raises(ConfigError, match=r"another version, model or choice of parts.*--fresh"):
+        Trainer(model(0.5, width=4), *given).load_checkpoint()
+    for frozen, told in ((0.5, False), (0.25, True)):
+        capsys.readouterr()
+        later = Trainer(model(frozen), *given)
+        assert later.load_checkpoint()
+        assert ("what is not trained stays as it is in the checkpoint" in capsys.readouterr().err) == told
+        assert float(later.model[0].weight[0, 0]) == 0.5
+
+
+def test_a_training_without_finite_gradients_says_so_and_ends(tmp_path) -> None:
+    lost = iter([float("nan"), *[1.0] * 5, *[float("nan")] * trainer.PATIENCE])
+
+    def loss(model, batch, progress):
+        return model(torch.ones(1, 1)).sum() * next(lost), {}
+
+    config = steps(tmp_path, 1000, log_every=2)
+    learning = Trainer(torch.nn.Linear(1, 1), lambda rng: 0, loss, config, lambda state, metadata: None)
+    with pytest.raises(ZenithError, match=r"step 105: the last 100 had no finite gradients.*--lr"):
+        learning.run()
+    assert log(tmp_path, "skipped")[:2] == [1, 2]
+    assert not learning.checkpoint_path.exists()
+
+
+def test_weights_that_no_file_holds_end_no_training(tmp_path, capsys) -> None:
+    def export(state, metadata):
+        if int(metadata["steps"]) < 3:
+            raise WeightsError("too large")
+
+    def loss(model, *_):
+        return model(torch.ones(1, 1)).sum(), {}
+
+    config = steps(tmp_path, 3, checkpoint_minutes=0)
+    Trainer(torch.nn.Linear(1, 1), lambda rng: 0, loss, config, export).run()
+    assert capsys.readouterr().err.count("too large; the training goes on") == 2
+
+
+def test_a_training_in_another_thread_needs_no_signals(tmp_path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(line_trainer(tmp_path).run).result()
+    assert (tmp_path / "state.pt").exists()
+
+
 def test_a_checkpoint_of_another_goal_is_not_continued(tmp_path) -> None:
     before, now = line_trainer(tmp_path), line_trainer(tmp_path)
     before.goal = {"teacher": "taef2"}
@@ -366,6 +422,17 @@ def test_a_file_that_holds_no_latents_is_one_clear_line(grown_teacher, photos, t
         damage()
         with pytest.raises(ConfigError, match=r"z\.npz: holds no latents"):
             distill.teacher_latents(pool, weights, file, steps(tmp_path, 1))
+
+
+def test_latents_are_not_computed_where_they_cannot_be_kept(
+    grown_teacher, photos, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(distill, "teacher_engine", None)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="file: cannot become a folder"):
+        distill.teacher_latents(
+            ImagePool([photos]), load_weights(grown_teacher), tmp_path / "file" / "z.npz", steps(tmp_path, 1)
+        )
 
 
 def test_a_logged_mean_is_that_of_the_steps_that_have_the_value(tmp_path) -> None:

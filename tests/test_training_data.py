@@ -1137,6 +1137,13 @@ def test_contact_sheet_shows_the_worst_place_of_the_worst_pictures(tmp_path: Pat
     evaluate_model(Spoiling(), tmp_path / "in", observe=other)
     other.save()
     assert Image.open(tmp_path / "worst.png").height < len(shown)
+    calls = iter([0.1, 0.3, 0.2])
+    late = ContactSheet(tmp_path / "late.png", count=1)
+    evaluate_model(Spoiling(), tmp_path / "in", observe=late)
+    (tmp_path / "late.png").write_bytes(b"another's")
+    with pytest.raises(OutputError, match="exists"):
+        late.save()
+    assert (tmp_path / "late.png").read_bytes() == b"another's"
     with pytest.raises(OutputError, match=r"\.png"):
         ContactSheet(tmp_path / "worst.tiff")
     with pytest.raises(ConfigError, match="nothing to show"):

@@ -569,6 +569,8 @@ def test_equal_names_get_numbers(shop):
     files = [put_bytes(shop, "x.png", png(i)) for i in range(3)]
     assert names(last(shop.batch(files, "adds-sigma"))) == [
         "x.denoised.png", "x.denoised-2.png", "x.denoised-3.png"]  # fmt: skip
+    files = [put_bytes(shop, name, png()) for name in ("x.png", "X.png")]  # which Windows does not tell apart
+    assert names(last(shop.batch(files, "adds-sigma"))) == ["x.denoised.png", "X.denoised-2.png"]
 
 
 def test_cancelled_batch_gives_what_was_done(shop):

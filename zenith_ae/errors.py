@@ -20,6 +20,10 @@ class CheckpointError(ConfigError):
     """A training's checkpoint that is damaged, or another training's."""
 
 
+class TrainingError(ZenithError, ArithmeticError):
+    """A training that does not learn any more."""
+
+
 class WeightsError(ZenithError, ValueError):
     """A weights file that is missing, damaged or of an unknown architecture."""
 

@@ -25,6 +25,7 @@ __all__ = [
     "as_text",
     "atomic_writer",
     "is_device",
+    "is_for_want_of_room",
     "is_passed_by",
     "is_result",
     "reason",
@@ -271,6 +272,11 @@ def _open_nameless(folder: Path) -> int | None:
         if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL):
             return None
         raise
+
+
+def is_for_want_of_room(error: BaseException) -> bool:
+    """Whether nothing could be written because the disk, or what a user may have of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def reason(error: OSError) -> str:

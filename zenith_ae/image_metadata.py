@@ -71,12 +71,15 @@ _UPRIGHT = {
 }
 
 
-def read_metadata(image: Image.Image, turned: bool = True) -> dict[str, Any]:
-    """What Pillow's image says; that it lies on its side no more, once its pixels are ``turned`` upright."""
+def read_metadata(image: Image.Image, turned: bool = True, sideways: bool = False) -> dict[str, Any]:
+    """What Pillow's image says; that it lies on its side no more, once its pixels are ``turned`` upright.
+
+    ``sideways`` says that it lay so, where the image does not say it any more: of a TIFF that is loaded.
+    """
     metadata: dict[str, Any] = {}
     if isinstance(image.info.get("icc_profile"), bytes) and image.info["icc_profile"]:
         metadata["icc_profile"] = image.info["icc_profile"]
-    if exif := _exif_bytes(image, turned):
+    if exif := _exif_bytes(image, turned, sideways):
         # Each format strips or adds this prefix when it writes, except JPEG, which needs it.
         metadata["exif"] = exif if exif.startswith(b"Exif\0\0") else b"Exif\0\0" + exif
     if isinstance(image.info.get("xmp"), bytes):
@@ -167,12 +170,12 @@ def lost_beside(xmp: Any) -> list[str]:
     return [what for what, there in found.items() if there]
 
 
-def _exif_bytes(image: Image.Image, turned: bool) -> bytes:
+def _exif_bytes(image: Image.Image, turned: bool, sideways: bool) -> bytes:
     """EXIF, its orientation reset if ``turned``; else the original bytes, so that maker notes survive."""
     raw = image.info.get("exif")
     if isinstance(raw, bytes) and not _is_costly(raw) and (patched := _reset_orientation(raw)):
         return patched if turned else raw
-    return described(_tags(image), turned=turned)
+    return described(_tags(image), turned=turned, sideways=sideways)
 
 
 def _tags(image: Image.Image) -> Image.Exif:
@@ -195,20 +198,24 @@ def _exif_in_text(image: Image.Image) -> bytes:
 
 
 def described(
-    tags: Image.Exif, blocks: dict[int, dict[int, Any]] | None = None, turned: bool = True
+    tags: Image.Exif,
+    blocks: dict[int, dict[int, Any]] | None = None,
+    turned: bool = True,
+    sideways: bool = False,
 ) -> bytes:
     """Those tags, as an EXIF block, that describe the scene; empty if there are none.
 
     ``blocks`` are the EXIF and GPS blocks by tag, where they are not below ``tags``. How a picture lies is
-    among them unless it was ``turned`` upright.
+    among them unless it was ``turned`` upright; that it lay ``sideways`` the tags need not say.
     """
     kept = Image.Exif()
+    exchanged = turned and (sideways or tags.get(ORIENTATION) in SIDEWAYS)
     for tag in _DESCRIPTIVE_TAGS if turned else (*_DESCRIPTIVE_TAGS, ORIENTATION):
         if tag in (EXIF_BLOCK, GPS_BLOCK):
             if block := dict(tags.get_ifd(tag) if blocks is None else blocks.get(tag, {})):
                 keep_letters(block)
                 block.pop(INTEROPERABILITY, None)
-                if turned and tags.get(ORIENTATION) in SIDEWAYS and block.keys() >= {_WIDTH, _HEIGHT}:
+                if exchanged and block.keys() >= {_WIDTH, _HEIGHT}:
                     block[_WIDTH], block[_HEIGHT] = block[_HEIGHT], block[_WIDTH]
                 kept[tag] = block
         elif tag in tags and not (tag == _DESCRIPTION and layout_of_pixels(tags[tag])):

@@ -407,7 +407,7 @@ class _Pages:
     def _metadata(self, sideways: bool) -> dict[str, Any]:
         """Of the page that is loaded, which a TIFF's tags may have turned by 90 degrees."""
         image = self.image
-        metadata = read_metadata(image)
+        metadata = read_metadata(image, sideways=sideways)
         if sideways and "dpi" in metadata:  # Pillow turns a TIFF while loading, but not this
             metadata["dpi"] = metadata["dpi"][::-1]
         if image.format == "WEBP":

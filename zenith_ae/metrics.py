@@ -135,7 +135,7 @@ def grid_steps(a: NDArray, original: NDArray, cell: int = 8) -> float:
     The mean square of the error's difference between neighbouring pixels across the borders of
     cells, over that between all other neighbours: 1 where the model leaves no grid. Each row and column
     of neighbours counts the same, however long it is. NaN where there is nothing to compare (no border,
-    or no error).
+    or no error), infinite where all of the error is such a grid.
 
     Parameters
     ----------
@@ -149,10 +149,10 @@ def grid_steps(a: NDArray, original: NDArray, cell: int = 8) -> float:
         energy = steps.mean(axis=(1 - axis, 2)) if steps.size else np.zeros(0)
         sums += energy[~border].sum(), energy[border].sum()
         counts += (~border).sum(), border.sum()
-    if not counts.all() or not sums[0]:
+    if not counts.all() or not sums.any():
         return math.nan
     elsewhere, across = sums / counts
-    return float(across / elsewhere)
+    return float(across / elsewhere) if elsewhere else math.inf
 
 
 def lattice_energy(a: NDArray, original: NDArray, cell: int = 8) -> float:

@@ -29,7 +29,7 @@ CAPTION = 16
 class _Place:
     error: float  # mean square
     caption: str
-    views: tuple[Floats, ...]  # input, result, original, (h, w, 3) each
+    views: tuple[Floats, ...]  # input, result, original, (h, w, 3) or (h, w) each
 
 
 class ContactSheet:
@@ -57,7 +57,7 @@ class ContactSheet:
     def __init__(
         self, path: str | Path, count: int = 8, case: str | None = None, overwrite: bool = False
     ) -> None:
-        self.path, self.count, self.case = Path(path), count, case
+        self.path, self.count, self.case, self.overwrite = Path(path), count, case, overwrite
         if self.path.suffix.lower() not in (".png", ".webp", ".jpg", ".jpeg"):
             raise OutputError(f"{path}: a contact sheet is a .png, .webp or .jpg file")
         if self.path.exists() and not overwrite:
@@ -111,7 +111,7 @@ class ContactSheet:
                 pixels = to_8_bits(np.nan_to_num(view.astype(np.float32)))
                 large = Image.fromarray(pixels.repeat(ZOOM, axis=0).repeat(ZOOM, axis=1))
                 sheet.paste(large, (GAP + k * (cell + GAP), top + CAPTION))
-        write_picture(from_pil(sheet), self.path, quality=90)
+        write_picture(from_pil(sheet), self.path, quality=90, overwrite=self.overwrite)
 
 
 def _worst_place(error: NDArray) -> tuple[int, int, float]:

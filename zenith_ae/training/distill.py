@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..engine import Engine, create
-from ..errors import ConfigError, ImageError, WeightsError
-from ..files import as_text, atomic_writer
+from ..errors import ConfigError, ImageError, OutputError, WeightsError
+from ..files import as_text, atomic_writer, reason
 from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
 from ..models.spec import ModelConfig
@@ -108,8 +108,16 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
             with np.load(cache) as stored:
                 if str(stored["identity"]) == identity:
                     return [stored[f"z{i}"] for i in range(len(pool.names))]
+        except PermissionError as error:
+            raise ConfigError(f"{cache}: cannot be read: {reason(error)}") from None
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, AttributeError):
             raise ConfigError(f"{cache}: holds no latents; delete it or give another file") from None
+        print(f"{cache}: is of another teacher or other pictures, and is computed anew", file=sys.stderr,
+              flush=True)  # fmt: skip
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)  # before the work of an hour
+    except OSError as error:
+        raise OutputError(f"{cache.parent}: cannot become a folder: {reason(error)}") from None
     latents: list[np.ndarray] = []
     start = time.monotonic()
     engine = teacher_engine(weights, train)
@@ -119,7 +127,6 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
         if i % 100 == 99:
             print(f"teacher latents {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
                   file=sys.stderr, flush=True)  # fmt: skip
-    cache.parent.mkdir(parents=True, exist_ok=True)
     with atomic_writer(cache) as file:
         np.savez(file, identity=identity, **{f"z{i}": z for i, z in enumerate(latents)})  # type: ignore[arg-type]
     return latents

@@ -69,8 +69,10 @@ from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tens
 __all__ = ["GraftOptions", "GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
-BORDER = 2  # pixels at a picture's border, whose errors count so many times (in a corner, squared):
-BORDER_WEIGHT = 8.0  # few crops show them, and a dark dot in a white corner is what people see
+BORDER = 2  # pixels at a picture's border, whose errors count more
+BORDER_WEIGHT = (
+    8.0  # so many times (in a corner, squared): few crops show them, and people see a dark dot there
+)
 CORNERS = 0.25  # share of crops at a corner of their picture; by chance fewer than a tenth would be there
 WHOLE_WEIGHT = 4.0  # pictures of a crop's size, which show all borders at once, come so many times as often
 LARGEST = 2  # times a batch's pixels, beyond which a whole picture is not used
@@ -217,7 +219,7 @@ class GraftOptions:
         others' are of its encoder.
     all_layers : train a decoder's shared layers too, from what they are, on whole pictures.
     latent_weight : with ``all_layers``, train the encoder beside the decoder, all layers of it too; what its
-        distance to the teacher's latents counts.
+        distance to the teacher's latents counts (half of which have a little noise, the decoder's lesson).
     """
 
     imitation: float = 0.5

@@ -21,9 +21,10 @@ class Muon(torch.optim.Optimizer):
 
     A step goes along the semi-orthogonal matrix nearest to the gradient's running mean, so that all of
     its directions are learned at the same pace. Kernels of convolutions are taken as matrices of
-    channels out by all that is summed. Steps are `SCALE` times Adam's (Liu et al. 2025,
-    arXiv:2502.16982, match them), so that one learning rate serves both; the scale was found by short
-    trainings of the denoiser from scratch.
+    channels out by all that is summed. Steps are like Adam's at the same rate (Liu et al. 2025,
+    arXiv:2502.16982). A parameter group says by its ``scale`` what multiple of the common learning rate it is
+    to have, here `SCALE`, which was found by short trainings of the denoiser from scratch; who sets rates (a
+    `Trainer`) multiplies it in.
 
     ``torch.optim.Muon`` multiplies in bf16 only, which took more than half of a training's time on
     CPUs that emulate it, and matrix by matrix; here ``dtype`` is a choice, and all matrices of one

@@ -31,6 +31,8 @@ def read_log(path: str | Path) -> list[Record]:
         try:
             record = json.loads(line)
             step = record["step"]
+            if not isinstance(step, int):
+                raise TypeError(step)
         except (json.JSONDecodeError, KeyError, TypeError):
             raise ValueError(f"{path}: line {number} is no record of a training") from None
         first = len(records)
@@ -51,7 +53,7 @@ def plot_log(log: str | Path, output: str | Path) -> bool:
     """Draw a training log to a PNG file.
 
     Fields that start with ``psnr`` or end with ``_gain`` are drawn as quality, ``lr`` as learning
-    rate, ``norm`` is left out, all else is a loss.
+    rate, ``norm`` and ``skipped`` are left out, all else is a loss.
 
     Returns
     -------
@@ -77,7 +79,7 @@ def plot_log(log: str | Path, output: str | Path) -> bool:
 
     names = [*dict.fromkeys(name for record in records for name in record)]
     quality = [name for name in names if name.startswith("psnr") or name.endswith("_gain")]
-    losses = [name for name in names if name not in ("step", "seconds", "lr", "norm", *quality)]
+    losses = [name for name in names if name not in ("step", "seconds", "lr", "norm", "skipped", *quality)]
     panels = [("loss", losses, "log"), ("PSNR (dB)", quality, "linear"), ("learning rate", ["lr"], "linear")]
     panels = [(label, [n for n in group if n in names], scale) for label, group, scale in panels]
     panels = [panel for panel in panels if panel[1]]

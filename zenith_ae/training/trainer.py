@@ -16,13 +16,14 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
@@ -32,7 +33,7 @@ from torch import Tensor, nn
 
 from .._kernels import fast_bf16
 from ..engine.limits import default_threads
-from ..errors import CheckpointError, OutputError
+from ..errors import CheckpointError, OutputError, TrainingError, WeightsError, ZenithError
 from ..files import atomic_writer, reason
 from .data import Prefetcher
 from .muon import Muon
@@ -43,6 +44,7 @@ __all__ = [
     "average_over_processes",
     "choose_gpu",
     "first_process_first",
+    "is_first_process",
     "join_processes",
     "leave_processes",
     "mean_where",
@@ -51,8 +53,9 @@ __all__ = [
 ]
 
 # Settings of which a training that goes on with others says so.
-_SETTINGS = ("steps", "minutes", "batch", "crop", "lr", "warmup", "ema", "drawn")
+_SETTINGS = ("steps", "minutes", "batch", "crop", "lr", "warmup", "ema", "precision", "seed", "drawn")
 SETTLED_SCALE = 0.25  # share of the learning rate for parameters that are settled
+PATIENCE = 100  # steps in a row whose gradients are not finite, after which a training ends
 
 
 @dataclass
@@ -176,6 +179,11 @@ def choose_gpu(device: str | torch.device) -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
 
+def is_first_process() -> bool:
+    """Whether this process is the one that reports, of several that ``torchrun`` started or alone."""
+    return not (dist.is_available() and dist.is_torchelastic_launched() and int(os.environ.get("RANK", "0")))
+
+
 def join_processes(device: torch.device) -> tuple[int, int]:
     """(rank, number of processes): more than one where ``torchrun`` started this process."""
     if not (dist.is_available() and dist.is_torchelastic_launched()):
@@ -227,10 +235,11 @@ def _digest(tensors: list[Tensor]) -> int:
 
 def _outline(state: Mapping[str, Any]) -> tuple[Any, ...]:
     """What two checkpoints must have in common, for one to take the place of the other."""
+    layers = {name: getattr(value, "shape", None) for name, value in dict(state.get("model", {})).items()}
     shapes = [value.shape for value in state.get("average", ())]
     optimizers = state.get("optimizers", ())
     groups = [[len(group["params"]) for group in one["param_groups"]] for one in optimizers]
-    return set(state.get("model", ())), shapes, groups
+    return layers, shapes, groups
 
 
 @contextmanager
@@ -238,8 +247,9 @@ def _going_on(path: Path) -> Iterator[None]:
     """What cannot be written now is said, and is no reason to end hours of work: there is a next time."""
     try:
         yield
-    except OSError as error:
-        said = str(error) if isinstance(error, OutputError) else f"{path}: cannot write: {reason(error)}"
+    except (OSError, WeightsError) as error:  # the latter of values that a weights file does not hold
+        known = isinstance(error, ZenithError)
+        said = str(error) if known else f"{path}: cannot write: {reason(cast(OSError, error))}"
         print(f"{said}; the training goes on", file=sys.stderr, flush=True)
 
 
@@ -368,6 +378,9 @@ class Trainer:
             if before != now:
                 what = f"its {name} is {before}, here it is {now}"
                 raise CheckpointError(f"{self.checkpoint_path}: {what}; {hint}")
+        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        kept = [name for name in wanted["model"] if name not in trained]
+        begun_otherwise = any(not torch.equal(wanted["model"][k], state["model"][k]) for k in kept)
         self.model.load_state_dict(state["model"])
         for mine, saved in zip(self.average, state["average"], strict=True):
             mine.copy_(saved)
@@ -380,8 +393,11 @@ class Trainer:
                   file=sys.stderr, flush=True)  # fmt: skip
             before = state.get("settings", self.settings)  # one of version 0.1.0 has none
             if others := [f"{name} {before.get(name)} -> {value}" for name, value in self.settings.items()
-                          if before.get(name) != value]:  # fmt: skip
+                          if before.get(name, value) != value]:  # fmt: skip
                 print(f"goes on otherwise than it began: {'; '.join(others)}", file=sys.stderr, flush=True)
+            if begun_otherwise:
+                print("what is not trained stays as it is in the checkpoint, which has other weights there",
+                      file=sys.stderr, flush=True)  # fmt: skip
         return True
 
     def averaged_state(self) -> dict[str, Tensor]:
@@ -432,6 +448,8 @@ class Trainer:
         OutputError
             If the output folder takes no files, before the first step; or not those at the end. What it does
             not take in between is said, and written the next time.
+        TrainingError
+            If no step of `PATIENCE` in a row had finite gradients. The last checkpoint stays.
         """
         if not self.rank:
             try:
@@ -444,11 +462,13 @@ class Trainer:
             nonlocal stop
             stop = True
 
-        handlers = {s: signal.signal(s, ask_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
         seed = self.stream if self.processes == 1 else (*self.stream, self.rank)
         workers = self._workers()
         batches = Prefetcher(self.make_batch, seed, self.step, workers=max(1, workers), processes=workers > 0)
+        handlers: dict[signal.Signals, Any] = {}
         try:
+            if threading.current_thread() is threading.main_thread():  # no other can ask for signals
+                handlers = {s: signal.signal(s, ask_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
             try:
                 self._loop(batches, lambda: stop)
             finally:
@@ -495,6 +515,7 @@ class Trainer:
         mark, values = config.clock(), dict[str, list[float]]()
         self.model.train()
         stop = False
+        in_a_row = skipped = 0  # steps without finite gradients, the latter since the last record
         while self.progress < 1 and not stop:
             lr = self._learning_rate()
             for optimizer in self.optimizers:
@@ -508,9 +529,17 @@ class Trainer:
             loss.backward()
             self._average_gradients()
             norm = nn.utils.clip_grad_norm_(self.parameters, config.clip)
-            if torch.isfinite(norm):  # a rare overflow must not end hours of work
+            if torch.isfinite(norm):
+                in_a_row = 0
                 for optimizer in self.optimizers:
                     optimizer.step()
+            else:  # a rare overflow must not end hours of work
+                in_a_row, skipped = in_a_row + 1, skipped + 1
+            if in_a_row == PATIENCE:
+                raise TrainingError(
+                    f"step {self.step}: the last {PATIENCE} had no finite gradients, so nothing is learned: "
+                    "start again with a lower --lr, or with --precision float32"
+                )
             self.step += 1
             decay = min(config.ema, (1 + self.step) / (10 + self.step))
             with torch.no_grad():
@@ -524,8 +553,9 @@ class Trainer:
                 if math.isfinite(value):  # of a step without it the mean knows nothing
                     values.setdefault(name, []).append(value)
             if self.step % config.log_every == 0 or self.progress >= 1 or stop:
-                self._log({name: sum(found) / len(found) for name, found in values.items()} | {"lr": lr})
-                values = {}
+                means = {name: sum(found) / len(found) for name, found in values.items()}
+                self._log(means | {"lr": lr} | ({"skipped": skipped} if skipped else {}))
+                values, skipped = {}, 0
             if self.seconds - last_save > 60 * config.checkpoint_minutes:
                 with _going_on(self.checkpoint_path):
                     self.save_checkpoint()
