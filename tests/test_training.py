@@ -995,7 +995,7 @@ def test_plain_parts_hide_noise_but_not_its_level(photos, tmp_path) -> None:
     pool, config = ImagePool([photos]), steps(tmp_path, 1, batch=200)
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
     mixture = Mixture(**silent | {"gaussian": 1.0}, sigma=(0.1, 0.1), varying=0)
-    recipe = restore.RestoreRecipe(mixture, pool, config, framed=0.5)
+    recipe = restore.RestoreRecipe(mixture, pool, config, framed=0.5, elder=torch.nn.Identity(), untouched=0)
     degraded, target, sigma, *_, whole = recipe.lessons(np.random.default_rng(0))
     plain = (degraded != whole).any(axis=3)
     assert plain.any(axis=(1, 2)).mean() == pytest.approx(0.5, abs=0.1)
