@@ -378,9 +378,8 @@ class Trainer:
             if before != now:
                 what = f"its {name} is {before}, here it is {now}"
                 raise CheckpointError(f"{self.checkpoint_path}: {what}; {hint}")
-        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
-        kept = [name for name in wanted["model"] if name not in trained]
-        begun_otherwise = any(not torch.equal(wanted["model"][k], state["model"][k]) for k in kept)
+        kept = ((name, p) for name, p in self.model.named_parameters() if not p.requires_grad)
+        begun_otherwise = any(not torch.equal(p, state["model"][name]) for name, p in kept)
         self.model.load_state_dict(state["model"])
         for mine, saved in zip(self.average, state["average"], strict=True):
             mine.copy_(saved)
