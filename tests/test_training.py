@@ -319,8 +319,8 @@ def test_a_training_that_goes_on_otherwise_says_so(photos, bounded, tmp_path, ca
     autoencode.train_autoencoder(bounded, [str(photos)], steps(tmp_path, 1))
     assert "otherwise" not in capsys.readouterr().err
     more = [str(photos), str(photos)]
-    autoencode.train_autoencoder(bounded, more, steps(tmp_path, 2, lr=0.01))
-    said = f"data {photos} -> {photos}, {photos}; steps 1 -> 2; lr 0.002 -> 0.01"
+    autoencode.train_autoencoder(bounded, more, steps(tmp_path, 2, lr=0.01, precision="auto"))
+    said = f"data {photos} -> {photos}, {photos}; steps 1 -> 2; lr 0.002 -> 0.01; precision float32 -> auto"
     assert f"goes on otherwise than it began: {said}\n" in capsys.readouterr().err
 
 

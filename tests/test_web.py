@@ -536,6 +536,7 @@ def test_times_are_rounded_before_their_unit_is_chosen(seconds, text):
     from zenith_ae.app.web_words import duration, file_size
 
     assert duration(seconds) == text
+    assert [duration(s, guessed=True) for s in (0.2, 45.4, 59.6)] == ["1 s", "45 s", "1 min 0 s"]
     assert file_size(2**20 - 1) == "1.0 MB"
 
 

@@ -70,9 +70,7 @@ __all__ = ["GraftOptions", "GraftRecipe", "SeamFeatures", "train_graft"]
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 BORDER = 2  # pixels at a picture's border, whose errors count more
-BORDER_WEIGHT = (
-    8.0  # so many times (in a corner, squared): few crops show them, and people see a dark dot there
-)
+BORDER_WEIGHT = 8.0  # so many times, in a corner squared: few crops show them, and dots there are seen
 CORNERS = 0.25  # share of crops at a corner of their picture; by chance fewer than a tenth would be there
 WHOLE_WEIGHT = 4.0  # pictures of a crop's size, which show all borders at once, come so many times as often
 LARGEST = 2  # times a batch's pixels, beyond which a whole picture is not used

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,8 @@ def read_log(path: str | Path) -> list[Record]:
             continue
         try:
             record = json.loads(line)
-            step = record["step"]
-            if not isinstance(step, int):
-                raise TypeError(step)
-        except (json.JSONDecodeError, KeyError, TypeError):
+            step = index(record["step"])
+        except (KeyError, TypeError, ValueError):  # of JSON too
             raise ValueError(f"{path}: line {number} is no record of a training") from None
         first = len(records)
         while first and records[first - 1]["step"] >= step:

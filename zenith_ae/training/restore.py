@@ -172,7 +172,7 @@ class Lessons(NamedTuple):
     factor: np.ndarray  # (N,) float32, of the level that it is told
     anew: np.ndarray  # (N,) bool: the estimator learns the level, not what an elder says
     quantile: np.ndarray  # (N,) float32, that the estimator is to find
-    whole: np.ndarray  # `degraded` without plain parts, which is what an elder sees
+    whole: np.ndarray  # what an elder sees: `degraded` without plain parts (without an elder, with them)
 
 
 @dataclass

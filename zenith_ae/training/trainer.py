@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 # Settings of which a training that goes on with others says so.
-_SETTINGS = ("steps", "minutes", "batch", "crop", "lr", "warmup", "ema", "precision", "seed", "drawn")
+_SETTINGS = ("steps", "minutes", "batch", "crop", "lr", "warmup", "ema", "precision", "drawn")
 SETTLED_SCALE = 0.25  # share of the learning rate for parameters that are settled
 PATIENCE = 100  # steps in a row whose gradients are not finite, after which a training ends
 
