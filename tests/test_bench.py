@@ -220,7 +220,7 @@ def test_the_work_of_an_engine_without_winograd_is_that_of_its_layers():
     (own,) = {sum(step.macs for step in spec.trace(config.parts["encoder"], 3))}
     counted = {}
     for emulate in (True, "tiles"):
-        engine = NativeEngine(random_weights(config), dtype="bf16", threads=1, emulate=emulate)
+        engine = NativeEngine(random_weights(config), 1, "generic", dtype="bf16", emulate=emulate)
         model = SimpleNamespace(config=config, engine=engine)
         counted[emulate] = bench.macs(model, ["encoder"], 8, 8)
         stages = measure.stages(engine, "encoder", 8, 8, repeats=1)
@@ -235,7 +235,7 @@ def test_the_stages_of_a_model_do_all_its_work(name):
     for part, layers in config.parts.items():
         found = measure.stages(engine, part, 64, 48, repeats=1)
         side = config.factor if part == "decoder" else 1
-        macs = measure.executed_macs(layers, config.in_channels(part), winograd=True)
+        macs = measure.executed_macs(layers, config.in_channels(part), engine.winograd)
         assert sum(stage.macs for stage in found) == pytest.approx(sum(macs) * (64 // side) * (48 // side))
         assert all(stage.ms >= 0 for stage in found)
         assert len({stage.label for stage in found}) == len(found)
