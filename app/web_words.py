@@ -151,8 +151,8 @@ def comparison_table(result: Result) -> str:
 def duration(seconds: float, guessed: bool = False) -> str:
     if guessed:  # in whole seconds
         seconds = max(1, round(seconds))
-    if guessed and seconds < 60:
-        return f"{seconds} s"
+        if seconds < 60:
+            return f"{seconds} s"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:

@@ -100,7 +100,7 @@ def read_metadata(image: Image.Image, turned: bool = True, sideways: bool = Fals
         except (TypeError, ValueError, ZeroDivisionError, IndexError):
             dpi = (0.0, 0.0)
         if min(dpi) > 0 and max(dpi) < 1e6:
-            metadata["dpi"] = dpi
+            metadata["dpi"] = dpi[::-1] if sideways else dpi
     return metadata
 
 

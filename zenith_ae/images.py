@@ -408,8 +408,6 @@ class _Pages:
         """Of the page that is loaded, which a TIFF's tags may have turned by 90 degrees."""
         image = self.image
         metadata = read_metadata(image, sideways=sideways)
-        if sideways and "dpi" in metadata:  # Pillow turns a TIFF while loading, but not this
-            metadata["dpi"] = metadata["dpi"][::-1]
         if image.format == "WEBP":
             metadata["lossless"] = self.lossless
         metadata |= {key: image.info[key] for key in _ANIMATION if key in image.info}

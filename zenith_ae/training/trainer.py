@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from .._kernels import fast_bf16
 from ..engine.limits import default_threads
-from ..errors import CheckpointError, OutputError, TrainingError, WeightsError, ZenithError
+from ..errors import CheckpointError, OutputError, TrainingError, WeightsError
 from ..files import atomic_writer, reason
 from .data import Prefetcher
 from .muon import Muon
@@ -173,20 +173,25 @@ def _optimizers(
     return optimizers
 
 
+def _is_launched() -> bool:
+    """Whether ``torchrun`` started this process."""
+    return dist.is_available() and dist.is_torchelastic_launched()
+
+
 def choose_gpu(device: str | torch.device) -> None:
     """Make "cuda" each process's own GPU where ``torchrun`` started it: before anything is put there."""
-    if torch.device(device).type == "cuda" and dist.is_available() and dist.is_torchelastic_launched():
+    if torch.device(device).type == "cuda" and _is_launched():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
 
 def is_first_process() -> bool:
     """Whether this process is the one that reports, of several that ``torchrun`` started or alone."""
-    return not (dist.is_available() and dist.is_torchelastic_launched() and int(os.environ.get("RANK", "0")))
+    return not (_is_launched() and int(os.environ.get("RANK", "0")))
 
 
 def join_processes(device: torch.device) -> tuple[int, int]:
     """(rank, number of processes): more than one where ``torchrun`` started this process."""
-    if not (dist.is_available() and dist.is_torchelastic_launched()):
+    if not _is_launched():
         return 0, 1
     if not dist.is_initialized():
         # An optimizer's first step imports it. Its modules would take the group for a default argument and
@@ -235,7 +240,7 @@ def _digest(tensors: list[Tensor]) -> int:
 
 def _outline(state: Mapping[str, Any]) -> tuple[Any, ...]:
     """What two checkpoints must have in common, for one to take the place of the other."""
-    layers = {name: getattr(value, "shape", None) for name, value in dict(state.get("model", {})).items()}
+    layers = {name: getattr(value, "shape", None) for name, value in state.get("model", {}).items()}
     shapes = [value.shape for value in state.get("average", ())]
     optimizers = state.get("optimizers", ())
     groups = [[len(group["params"]) for group in one["param_groups"]] for one in optimizers]
@@ -245,11 +250,14 @@ def _outline(state: Mapping[str, Any]) -> tuple[Any, ...]:
 @contextmanager
 def _going_on(path: Path) -> Iterator[None]:
     """What cannot be written now is said, and is no reason to end hours of work: there is a next time."""
+    said = ""
     try:
         yield
-    except (OSError, WeightsError) as error:  # the latter of values that a weights file does not hold
-        known = isinstance(error, ZenithError)
-        said = str(error) if known else f"{path}: cannot write: {reason(cast(OSError, error))}"
+    except (OutputError, WeightsError) as error:  # the latter of values that a weights file does not hold
+        said = str(error)
+    except OSError as error:
+        said = f"{path}: cannot write: {reason(error)}"
+    if said:
         print(f"{said}; the training goes on", file=sys.stderr, flush=True)
 
 
