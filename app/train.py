@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,14 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
         raise click.UsageError(str(error)) from None
 
 
+def _refuse(options: Iterable[str], why: str) -> None:
+    """Raise UsageError where one of these, which have defaults, is given and would change nothing."""
+    source = click.get_current_context().get_parameter_source
+    for option in options:
+        if source(option.replace("-", "_")) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{option} {why}")
+
+
 def _finish(weights: Path) -> None:
     from zenith_ae.training.trainer import is_first_process
 
@@ -252,18 +260,6 @@ def denoise(
     Example:
       zenith-ae train denoise --data photos/ --minutes 60 -o runs/denoise
     """
-    for option, given in (("elder", elder), ("quantile", quantile != 0.5)):
-        if given and only not in (None, "estimator"):
-            raise click.UsageError(f"--{option} is about the estimator, which --only {only} keeps as it is")
-    if anew != "noise" and not elder:
-        raise click.UsageError("--anew is about what an --elder does not teach: give one")
-    estimating = only == "estimator" and elder is not None
-    if cleaner and (task == "blur" or not (only == "denoiser" or estimating)):
-        raise click.UsageError(
-            "--cleaner is for --only denoiser, or for --only estimator beside an --elder, and about noise"
-        )
-    if task == "blur" and only in ("white", "sorter"):
-        raise click.UsageError(f"--only {only} is about noise, not about --task blur")
     config = _config(8, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.degradations import MIXTURES
@@ -329,6 +325,13 @@ def distill(
       zenith-ae train distill --teacher taef2_encoder.safetensors \\
           --model zenith-taesd-lite --data photos/ --minutes 60 -o runs/lite
     """
+    kept = {"encoder": "decoder", "decoder": "encoder"}.get(str(only))
+    if kept:
+        weights = {
+            "encoder": ("latent-weight", "teacher-weight"),
+            "decoder": ("detail-weight", "imitation-weight"),
+        }
+        _refuse(weights[kept], f"is about the {kept}, which --only {only} keeps as it is")
     config = _config(16, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.distill import train_distillation
@@ -406,11 +409,8 @@ def graft(
           --init runs/encoder/zenith-taef2.safetensors --data photos/ --minutes 30 -o runs/hybrid
     """
     if part == "encoder":  # the others that it does not take have no default: `train_graft` refuses them
-        source = click.get_current_context().get_parameter_source
         weights = ("detail-weight", "perceptual-weight", "tone-weight")
-        for option in ("imitation", *weights, "critic-limit", "taught"):
-            if source(option.replace("-", "_")) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--{option} is for --part decoder")
+        _refuse(("imitation", *weights, "critic-limit", "taught"), "is for --part decoder")
     config = _config(8, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.graft import GraftOptions, train_graft

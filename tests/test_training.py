@@ -2264,6 +2264,26 @@ def test_what_only_a_decoder_learns_by_is_wrong_usage_for_an_encoder(
     assert "is for --part decoder" in " ".join(result.output.split())
 
 
+@pytest.mark.parametrize(
+    ("only", "option"),
+    [("encoder", "--detail-weight"), ("encoder", "--imitation-weight"), ("decoder", "--latent-weight"),
+     ("decoder", "--teacher-weight")],
+)  # fmt: skip
+def test_what_a_kept_part_would_learn_by_is_wrong_usage(photos, teacher, tmp_path, only, option) -> None:
+    arguments = ["distill", "--teacher", str(teacher), "--data", str(photos), "-o", str(tmp_path / "x")]
+    result = CliRunner().invoke(command, [*arguments, "--steps", "1", "--only", only, option, "0.5"])
+    assert result.exit_code == 2, result.output
+    assert f"{option} is about the" in " ".join(result.output.split())
+
+
+def test_an_expert_takes_no_cleaner(photos, tmp_path) -> None:
+    config = zoo.build("zenith-denoise")
+    with pytest.raises(ConfigError, match="--cleaner is for --only denoiser"):
+        restore.train_restoration(
+            config, [str(photos)], steps(tmp_path, 1), only="white", cleaner="zenith-denoise"
+        )
+
+
 def test_another_trainings_checkpoint_is_no_wrong_usage(photos, tmp_path) -> None:
     out = tmp_path / "x"
     out.mkdir()

@@ -306,7 +306,7 @@ def lines(rng: Rng) -> Image.Image:
     thick = max(1, round(scale * float(np.exp(rng.uniform(np.log(0.6), np.log(3))))))
     kind = rng.random()
     if kind < 0.35:  # a lattice, every fifth or tenth line thicker
-        pitch, every = float(np.exp(rng.uniform(np.log(3.5), np.log(25)))), int(rng.choice([5, 10, 1000]))
+        pitch, every = float(np.exp(rng.uniform(np.log(2.2), np.log(25)))), int(rng.choice([5, 10, 1000]))
         shade = _colour(rng)
         for across, end in ((True, width), (False, height)):
             for i in range(int(end / pitch) + 1):

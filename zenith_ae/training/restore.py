@@ -554,18 +554,17 @@ def train_restoration(
     ------
     ConfigError
         If the model is no denoiser, has no such part, needs other crops, or lacks what ``quantile`` is about;
-        if what a part needs is not in ``init``, or a sorter is given a ``loss``.
+        if what a part needs is not in ``init``, or something is given that the part has no use for.
     WeightsError
         If ``init`` does not fit, ``elder`` or the model has no estimator, or ``cleaner`` is none.
     """
     if config.kind != "denoiser":
         raise ConfigError(f"{config.name} is of kind {config.kind}; use `zenith-ae train distill`, "
                           "for a hybrid `graft`, for bounded latents `autoencode`")  # fmt: skip
-    if loss != "l1" and only == "sorter":
-        raise ConfigError(f"--loss {loss} is about denoising, not about --only sorter")
-    part = only if only in EXPERT else "denoiser"
     task = mixture.task if mixture is not None else "noise"
     soft = task == "blur"
+    _check_goal(only, soft, loss, elder, anew, quantile, cleaner)
+    part = only if only in EXPERT else "denoiser"
     begun = load_weights(init) if init else None
     config = _beside_expert(config, begun, init, only, soft)
     if quantile != MEDIAN and "estimator" not in config.parts:
@@ -618,6 +617,27 @@ def train_restoration(
         _try_networks(begun, sorting, recipe, validation, trainer)
     trainer.run()
     return path
+
+
+def _check_goal(
+    only: str | None, soft: bool, loss: str, elder: str | None, anew: str, quantile: float,
+    cleaner: str | None,
+) -> None:  # fmt: skip
+    """Raise ConfigError where what is asked for does not go together, in the words of the command."""
+    if loss != "l1" and only == "sorter":
+        raise ConfigError(f"--loss {loss} is about denoising, not about --only sorter")
+    for option, given in (("elder", elder), ("quantile", quantile != MEDIAN)):
+        if given and only not in (None, "estimator"):
+            raise ConfigError(f"--{option} is about the estimator, which --only {only} keeps as it is")
+    if anew != "noise" and not elder:
+        raise ConfigError("--anew is about what an --elder does not teach: give one")
+    estimating = only == "estimator" and elder is not None
+    if cleaner and (soft or not (only == "denoiser" or estimating)):
+        raise ConfigError(
+            "--cleaner is for --only denoiser, or for --only estimator beside an --elder, and about noise"
+        )
+    if soft and only in EXPERT:
+        raise ConfigError(f"--only {only} is about noise, not about --task blur")
 
 
 def _usual_mixture(model: nn.ModuleDict, only: str | None) -> Mixture:
