@@ -291,4 +291,11 @@ def test_exif_is_found_in_every_kind_of_container():
         found = tags(raw_exif(data))
         assert (found[271], found.get_ifd(0x8769)[0x8827]) == ("Maker", 800), name
         assert 0x0112 not in found, name  # the pixels are upright already
-    assert raw_exif(b"FUJIFILMCCD-RAW") == raw_exif(cr3[:40]) == raw_exif(b"nothing") == b""
+    costly = b"II*\0" + struct.pack("<I", 50_008) + bytes(50_000) + struct.pack("<H", 1000)
+    costly += b"".join(struct.pack("<HHII", 1000 + i, 7, 50_000, 8) for i in range(1000)) + bytes(4)
+    segment = b"\xff\xe2" + struct.pack(">H", len(costly) + 6) + b"MPF\0" + costly
+    made = preview.getvalue()[:2] + segment + preview.getvalue()[2:]
+    raf = b"FUJIFILMCCD-RAW ".ljust(84, b"\0") + struct.pack(">II", 92, len(made)) + made
+    cr3 = boxes(ftyp=b"crx \0\0\0\1", CMT1=costly, CMT2=tiff([iso]), CMT4=tiff([north]))
+    assert raw_exif(raf) == b"" and 1000 not in tags(raw_exif(cr3))  # made to cost very much
+    assert raw_exif(b"FUJIFILMCCD-RAW") == raw_exif(files["CR3"][:40]) == raw_exif(b"nothing") == b""

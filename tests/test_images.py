@@ -591,6 +591,51 @@ def test_maker_notes_survive_byte_for_byte(tmp_path):
     assert b"maker note bytes" in after
 
 
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_exif_in_avif_says_nothing_of_the_orientation_and_else_what_it_said(tmp_path, orientation):
+    tags = Image.Exif()
+    tags[0x0112], tags[0x013B] = orientation, "Jürg".encode()
+    tags[EXIF_BLOCK] = {0x927C: b"maker note bytes", 0x9286: b"ASCII\0\0\0a comment", 0x9201: -2.5}
+    file = saved(pixels("RGB"), ".jpg", tmp_path, exif=tags.tobytes())
+    before = read_picture(file)
+    assert write_picture(before, tmp_path / "a.avif") == ()
+    was, now = (
+        data.removeprefix(b"Exif\0\0")
+        for data in (before.metadata["exif"], Image.open(tmp_path / "a.avif").info["exif"])
+    )
+    end = 8 + 2 + 12 * 3 + 4  # of the first directory, of three entries
+    assert was[8:10] == b"\0\3" and now[8:10] == b"\0\2" and was[end:] == now[end:]
+    image = Image.open(tmp_path / "a.avif").getexif()
+    assert 0x0112 not in image and image[0x013B].encode("latin-1") == "Jürg".encode()
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
+def test_damaged_exif_is_left_out_of_an_avif(tmp_path):
+    (note,) = write_picture(from_pil(pixels("RGB"), {"exif": b"Exif\0\0nothing"}), tmp_path / "a.avif")
+    assert "EXIF block is damaged" in note and "exif" not in Image.open(tmp_path / "a.avif").info
+
+
+@pytest.mark.parametrize("suffix", [".tif", ".png", ".jpg", ".webp"])
+def test_a_text_in_exif_that_is_none_is_left_out_alone(tmp_path, suffix):
+    rational = struct.pack("<HHII", 0x0131, 5, 1, 200)
+    maker = struct.pack("<HHI4s", 0x010F, 2, 4, b"Abc\0")
+    exif = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", 2) + maker + rational + bytes(4)
+    exif += bytes(206 - len(exif)) + struct.pack("<II", 3, 2)
+    picture = from_pil(pixels("RGB"), {"exif": exif})
+    write_picture(picture, tmp_path / "a.tif")
+    with Image.open(tmp_path / "a.tif") as image:
+        assert image.getexif()[0x010F] == "Abc"
+    tiff = saved(pixels("L"), ".tif", tmp_path, tiffinfo={0x0131: "text", 0x010F: "Abc"})
+    data = tiff.read_bytes()
+    text = struct.pack("<HHI", 0x0131, 2, 5)
+    assert data.count(text) == 1
+    tiff.write_bytes(data.replace(text, struct.pack("<HHI", 0x0131, 5, 1)))
+    picture = read_picture(tiff)
+    write_picture(picture, tmp_path / f"b{suffix}")
+    assert read_picture(tmp_path / f"b{suffix}").pixels.shape[:2] == picture.pixels.shape[:2]
+
+
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".tif", ".webp"])
 def test_xmp_is_kept_with_its_orientation_reset(tmp_path, suffix):
     text = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6" dc="t"/></x:xmpmeta>'

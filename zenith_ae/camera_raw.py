@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from .errors import MissingDependencyError
+from .image_guard import check_cost, is_costly
 from .image_metadata import EXIF_BLOCK, GPS_BLOCK, described
 
 __all__ = ["RAW_SUFFIXES", "develop", "is_raw", "raw_exif", "rawpy_is_here"]
@@ -114,7 +115,10 @@ def raw_exif(data: bytes) -> bytes:
     try:
         if data.startswith(b"FUJIFILMCCD-RAW"):  # the place of a JPEG with everything
             start, size = (int.from_bytes(data[at : at + 4], "big") for at in (84, 88))
-            with Image.open(io.BytesIO(data[start : start + size]), formats=("JPEG",)) as preview:
+            jpeg = io.BytesIO(data[start : start + size])
+            check_cost(jpeg, data[start : start + 16], "preview")
+            jpeg.seek(0)
+            with Image.open(jpeg, formats=("JPEG",)) as preview:
                 return described(preview.getexif())
         if data[4:12] == b"ftypcrx ":  # Canon's boxes, each a TIFF: description, EXIF, GPS
             exif.load(_box(data, b"CMT1"))
@@ -132,6 +136,7 @@ def raw_exif(data: bytes) -> bytes:
 
 
 def _box(data: bytes, kind: bytes) -> bytes:
-    """The content of an ISO box near the beginning, or nothing."""
+    """The content of an ISO box near the beginning, a TIFF; nothing if there is none, or one made to cost much."""
     at = data.find(kind, 0, 2**20)
-    return data[at + 4 : at - 4 + int.from_bytes(data[at - 4 : at], "big")] if at >= 4 else b""
+    content = data[at + 4 : at - 4 + int.from_bytes(data[at - 4 : at], "big")] if at >= 4 else b""
+    return b"" if is_costly(io.BytesIO(content)) else content

@@ -54,9 +54,11 @@ def check_cost(file: BinaryIO, head: bytes, name: str) -> None:
         what = "directories" if is_costly(file) else ""
     elif head.startswith(b"\xff\xd8\xff"):
         file.seek(0)
-        pieces, scans = _exif_and_scans(file.read())
-        if _copied(map(len, pieces)) > _MOST_COPIED or is_costly(io.BytesIO(b"".join(pieces))):
+        exif, lists, scans = _blocks_and_scans(file.read())
+        if _copied(map(len, exif)) > _MOST_COPIED or is_costly(io.BytesIO(b"".join(exif))):
             what = "EXIF"
+        elif any(is_costly(io.BytesIO(block)) for block in lists):
+            what = "list of pictures"
         elif scans > _MOST_SCANS:
             raise ImageError(f"{name}: damaged or malicious: a JPEG of more than {_MOST_SCANS} scans; "
                              "export it again")  # fmt: skip
@@ -152,10 +154,15 @@ def _copied(lengths: Iterable[int]) -> int:
     return copied
 
 
-def _exif_and_scans(data: bytes) -> tuple[list[bytes], int]:
-    """The contents of a JPEG's EXIF segments, which are one block together, without their names, and how
-    many scans it has, counted to one more than are borne."""
-    pieces: list[bytes] = []
+def _blocks_and_scans(data: bytes) -> tuple[list[bytes], list[bytes], int]:
+    """What a JPEG says in blocks like those of a TIFF, and how many scans it has, counted to one more than
+    are borne.
+
+    The first are the contents of its EXIF segments, which are one block together, without their names, the
+    second the lists of its pictures, if it says that it has several (CIPA DC-007, a block a segment).
+    """
+    exif: list[bytes] = []
+    lists: list[bytes] = []
     at, scans = 2, 0
     while scans <= _MOST_SCANS and (marker := _MARKER.search(data, at)):
         kind, at = marker[1], marker.end()
@@ -166,9 +173,11 @@ def _exif_and_scans(data: bytes) -> tuple[list[bytes], int]:
         scans += kind == b"\xda"
         end = at + max(2, int.from_bytes(data[at : at + 2], "big"))
         if kind == b"\xe1" and data.startswith(b"Exif\0\0", at + 2):
-            pieces.append(data[at + 8 : end])
+            exif.append(data[at + 8 : end])
+        if kind == b"\xe2" and data.startswith(b"MPF\0", at + 2):
+            lists.append(data[at + 6 : end])
         at = end
-    return pieces, scans
+    return exif, lists, scans
 
 
 def _is_costly_jpeg2000(data: bytes) -> bool:

@@ -20,7 +20,7 @@ from .image_guard import is_costly
 __all__ = [
     "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "avif_colours", "check_metadata", "described",
     "keep_letters", "layout_of_pixels", "lost_beside", "png_colours", "read_metadata", "upright",
-    "webp_is_lossless",
+    "webp_is_lossless", "without_orientation",
 ]  # fmt: skip
 
 _DESCRIPTION = 0x010E
@@ -29,12 +29,10 @@ INTEROPERABILITY = 0xA005  # in an EXIF block, the place of another in the file:
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
 _RATING = (0x4746, 0x4749)
 _SAID_IN_WINDOWS = (0x9C9B, 0x9C9C, 0x9C9D, 0x9C9E, 0x9C9F)  # title, comment, author, keywords, subject
+_TEXTS = (_DESCRIPTION, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298)
 # Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
 # artist, copyright, EXIF and GPS blocks, what Windows and others say of it.
-_DESCRIPTIVE_TAGS = (
-    *(_DESCRIPTION, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298, EXIF_BLOCK, GPS_BLOCK),
-    *(_RATING + _SAID_IN_WINDOWS),
-)
+_DESCRIPTIVE_TAGS = (*(_TEXTS + (EXIF_BLOCK, GPS_BLOCK) + _RATING + _SAID_IN_WINDOWS),)
 ORIENTATION = 0x0112
 _WIDTH, _HEIGHT = 0xA002, 0xA003  # in pixels, in the EXIF block
 _COLUMNS, _ROWS = 0x0100, 0x0101  # the same, beside the orientation
@@ -221,7 +219,10 @@ def described(
         elif tag in tags and not (tag == _DESCRIPTION and layout_of_pixels(tags[tag])):
             kept[tag] = tags[tag]
     keep_letters(kept)
-    return kept.tobytes() if len(kept) else b""
+    try:
+        return kept.tobytes() if len(kept) else b""
+    except Exception:  # of values that Pillow read and does not write
+        return b""
 
 
 def layout_of_pixels(description: Any) -> bool:
@@ -241,10 +242,15 @@ class _Letters(str):
 
 
 def keep_letters(tags: MutableMapping[int, Any]) -> None:
-    """Keep texts beyond ASCII: Pillow reads any as Latin-1, and writes question marks."""
+    """Keep texts beyond ASCII: Pillow reads any as Latin-1, and writes question marks.
+
+    Those that are no text, which it reads and does not write, are removed.
+    """
     for tag, value in [*tags.items()]:
         if isinstance(value, str) and not value.isascii():
             tags[tag] = _Letters(value)
+        elif tag in _TEXTS and not isinstance(value, str | bytes):
+            del tags[tag]
 
 
 def _reset_orientation(exif: bytes) -> bytes | None:
@@ -278,6 +284,28 @@ def _reset_orientation(exif: bytes) -> bytes | None:
     except struct.error:
         return None
     return bytes(data)
+
+
+def without_orientation(exif: bytes) -> bytes:
+    """``exif`` whose first directory does not say any more that its picture is upright.
+
+    Pillow's writer of AVIF makes a block that says how its picture lies anew, and not as it was. All other
+    values stay where they are. As it is if it says otherwise, or nothing, or cannot be walked.
+    """
+    start = 6 if exif.startswith(b"Exif\0\0") else 0
+    order = {b"II": "<", b"MM": ">"}.get(exif[start : start + 2])
+    try:
+        (at,) = struct.unpack_from(f"{order}I", exif, start + 4)
+        (count,) = struct.unpack_from(f"{order}H", exif, start + at)
+        end = start + at + 2 + 12 * count + 4  # of the list, and of the place of the next one
+        for entry in range(start + at + 2, end - 4, 12):
+            if struct.unpack_from(f"{order}HHIH", exif, entry) == (ORIENTATION, 3, 1, 1) and end <= len(exif):
+                fewer = struct.pack(f"{order}H", count - 1)
+                rest = exif[start + at + 2 : entry] + exif[entry + 12 : end] + bytes(12)
+                return exif[: start + at] + fewer + rest + exif[end:]
+    except struct.error:
+        pass
+    return exif
 
 
 def _exchange(data: bytearray, first: int | None, second: int | None) -> None:

@@ -26,6 +26,7 @@ from .image_metadata import (
     keep_letters,
     layout_of_pixels,
     upright,
+    without_orientation,
 )
 from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
@@ -109,6 +110,9 @@ def _saved(spec: _Format, page: _Page) -> bytes:
 # and returns notes about what is lost.
 
 
+_DAMAGED = "the EXIF block is damaged and is dropped"
+
+
 def _as_they_are(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
     return ()
 
@@ -155,12 +159,24 @@ def _tiff_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
             for block in (tags, tags.get_ifd(EXIF_BLOCK), tags.get_ifd(GPS_BLOCK)):
                 keep_letters(block)
             tags.get_ifd(EXIF_BLOCK).pop(INTEROPERABILITY, None)
-        except Exception:  # Pillow's reader of tags raises what it happens to meet
-            notes = ("the EXIF block is damaged and is dropped",)
+            tags.tobytes()
+        except Exception:  # Pillow's reader and writer of tags raise what they happen to meet
+            tags, notes = {}, (_DAMAGED,)
     if "xmp" in options:
         tags[_TIFF_XMP] = options.pop("xmp")
     options["tiffinfo"] = tags  # with these Pillow ignores an option exif
     return notes
+
+
+def _avif_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
+    if "exif" in options:
+        options["exif"] = without_orientation(options["exif"])
+        try:
+            Image.Exif().load(options["exif"])
+        except Exception:  # as the writer does it
+            del options["exif"]
+            return (_DAMAGED,)
+    return ()
 
 
 @dataclass(frozen=True)
@@ -213,7 +229,8 @@ _FORMATS = {
         ".ppm .pgm .pnm": _Format("PPM", ("L", "RGB", "I;16"), deep=("RGB",), save=_save_netpbm),
         ".jp2": _Format("JPEG2000", _DEEP, save=_save_from_memory),
         ".avif": _Format(
-            "AVIF", ("RGB", "RGBA"), {"quality": 90, "subsampling": "4:4:4"}, _ALL[:3], several=True
+            "AVIF", ("RGB", "RGBA"), {"quality": 90, "subsampling": "4:4:4"}, _ALL[:3], several=True,
+            adapt=_avif_options,
         ),
     }.items()
     for suffix in suffixes.split()
