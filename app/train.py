@@ -411,6 +411,8 @@ def graft(
     if part == "encoder":  # the others that it does not take have no default: `train_graft` refuses them
         weights = ("detail-weight", "perceptual-weight", "tone-weight")
         _refuse(("imitation", *weights, "critic-limit", "taught"), "is for --part decoder")
+    if not options["critic_weight"]:
+        _refuse(("critic-limit",), "is about a critic: give it a --critic-weight")
     config = _config(8, options)
     from zenith_ae.models import zoo
     from zenith_ae.training.graft import GraftOptions, train_graft
@@ -548,8 +550,8 @@ def evaluate(
 
     from .inputs import make_folder
 
-    if case is not None and sheet is None:
-        raise click.UsageError("--case is about the --sheet, of which none is asked for")
+    if sheet is None:
+        _refuse(("case", "worst", "overwrite"), "is about the --sheet, of which none is asked for")
     second = None if other is None else load(other, threads=threads)
     if not (second is None or isinstance(second, Autoencoder)):
         raise click.UsageError(f"--other {other}: not an autoencoder")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -368,6 +369,18 @@ def test_a_checkpoint_of_another_model_is_told_by_what_is_not_trained_too(tmp_pa
         assert later.load_checkpoint()
         assert ("what is not trained stays as it is in the checkpoint" in capsys.readouterr().err) == told
         assert float(later.model[0].weight[0, 0]) == 0.5
+
+
+def test_a_critic_that_has_learned_by_itself_is_not_told_of(tmp_path, capsys) -> None:
+    given = line_trainer(tmp_path)
+    given = given.make_batch, given.loss, given.config, given.export
+
+    def model(critic: Critic) -> torch.nn.ModuleDict:
+        return torch.nn.ModuleDict({"decoder": torch.nn.Linear(3, 1), "critic": critic})
+
+    Trainer(model(Critic()), *given).save_checkpoint()
+    assert Trainer(model(Critic()), *given).load_checkpoint()
+    assert "what is not trained" not in capsys.readouterr().err
 
 
 def test_a_training_without_finite_gradients_says_so_and_ends(tmp_path) -> None:
@@ -826,12 +839,13 @@ def test_a_quantile_above_the_median_makes_estimates_of_camera_noise_higher(
 ) -> None:
     silent = dict.fromkeys(Mixture.KINDS, 0.0)
     picture = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "first", 1))
     for kind, moved in (("camera", True), ("salt_and_pepper", False)):
         estimates = []
         for quantile in (0.2, 0.8):
             path = restore.train_restoration(
                 denoiser, [str(photos)], steps(tmp_path / f"{kind}{quantile}", 60),
-                Mixture(**silent | {kind: 1.0}), only="estimator", quantile=quantile,
+                Mixture(**silent | {kind: 1.0}), init=str(first), only="estimator", quantile=quantile,
             )  # fmt: skip
             weights = load_weights(path)
             estimates.append(float(frozen_module(weights, "estimator")(picture).mean()))
@@ -2239,6 +2253,9 @@ def test_distillation_that_cannot_work_is_refused(photos, teacher, tmp_path, opt
         (["--model", "zenith-taef2"], "is of kind autoencoder"),
         (["--model", "nosuch"], "nosuch"),
         (["--only", "sorter", "--loss", "psnr"], "--loss psnr is about denoising"),
+        (["--only", "estimator", "--loss", "psnr"], "not about --only estimator"),
+        (["--only", "estimator"], "--only estimator keeps the denoiser as it is"),
+        (["--only", "denoiser"], "give its weights with --init"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(photos, tmp_path, options, message) -> None:
@@ -2274,6 +2291,37 @@ def test_what_a_kept_part_would_learn_by_is_wrong_usage(photos, teacher, tmp_pat
     result = CliRunner().invoke(command, [*arguments, "--steps", "1", "--only", only, option, "0.5"])
     assert result.exit_code == 2, result.output
     assert f"{option} is about the" in " ".join(result.output.split())
+
+
+def test_a_critics_limit_is_wrong_usage_without_a_critic(photos, grown_teacher, tmp_path) -> None:
+    arguments = ["graft", "--part", "decoder", "--teacher", str(grown_teacher), "--data", str(photos)]
+    result = CliRunner().invoke(
+        command, [*arguments, "-o", str(tmp_path / "x"), "--steps", "1", "--critic-limit", "4"]
+    )
+    assert result.exit_code == 2
+    assert "--critic-limit is about a critic" in " ".join(result.output.split())
+
+
+def test_what_a_training_drew_is_no_picture_of_the_next_one(photos, tmp_path) -> None:
+    shutil.copytree(photos, tmp_path / "p")
+    run = tmp_path / "p" / "run"
+    run.mkdir()
+    before = ImagePool([tmp_path / "p"]).names
+    Image.new("RGB", (64, 64)).save(run / "log.png")
+    assert "run/log.png" in ImagePool([tmp_path / "p"]).names
+    (run / "log.jsonl").touch()
+    assert ImagePool([tmp_path / "p"]).names == before
+
+
+def test_a_distilled_hybrid_shares_no_layers_with_its_teacher_any_more(
+    photos, grown_teacher, hybrid, tmp_path
+) -> None:
+    teacher, data = str(grown_teacher), [str(photos)]
+    path = distill.train_distillation(hybrid, teacher, data, steps(tmp_path / "a", 1), only="encoder")
+    assert [distill.is_fitted(load_weights(path), part) for part in ("encoder", "decoder")] == [True, False]
+    path = distill.train_distillation(hybrid, teacher, data, steps(tmp_path / "b", 1))
+    with pytest.raises(ConfigError, match="would be reset"):
+        graft.train_graft(hybrid, teacher, data, steps(tmp_path / "c", 1), "decoder", init=str(path))
 
 
 def test_an_expert_takes_no_cleaner(photos, tmp_path) -> None:

@@ -136,7 +136,7 @@ def raw_exif(data: bytes) -> bytes:
 
 
 def _box(data: bytes, kind: bytes) -> bytes:
-    """The content of an ISO box near the beginning, a TIFF; nothing if there is none, or one made to cost much."""
+    """The TIFF in an ISO box near the beginning; nothing if there is none, or one made to cost much."""
     at = data.find(kind, 0, 2**20)
     content = data[at + 4 : at - 4 + int.from_bytes(data[at - 4 : at], "big")] if at >= 4 else b""
     return b"" if is_costly(io.BytesIO(content)) else content

@@ -32,7 +32,7 @@ _SAID_IN_WINDOWS = (0x9C9B, 0x9C9C, 0x9C9D, 0x9C9E, 0x9C9F)  # title, comment, a
 _TEXTS = (_DESCRIPTION, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298)
 # Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
 # artist, copyright, EXIF and GPS blocks, what Windows and others say of it.
-_DESCRIPTIVE_TAGS = (*(_TEXTS + (EXIF_BLOCK, GPS_BLOCK) + _RATING + _SAID_IN_WINDOWS),)
+_DESCRIPTIVE_TAGS = (*_TEXTS, EXIF_BLOCK, GPS_BLOCK, *_RATING, *_SAID_IN_WINDOWS)
 ORIENTATION = 0x0112
 _WIDTH, _HEIGHT = 0xA002, 0xA003  # in pixels, in the EXIF block
 _COLUMNS, _ROWS = 0x0100, 0x0101  # the same, beside the orientation

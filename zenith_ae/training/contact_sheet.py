@@ -23,6 +23,8 @@ ZOOM = 2  # times, by repetition: what is seen is what is there
 GAIN = 4  # of the difference, around mid-grey
 GAP = 6
 CAPTION = 16
+ROW = CAPTION + CROP * ZOOM + GAP
+MOST_IN_WEBP = (16383 - GAP) // ROW
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class ContactSheet:
     Raises
     ------
     OutputError
-        If the suffix is none of these, or the file exists and is not to be replaced.
+        If the suffix is none of these, the format too small for so many, or the file exists and is not to be
+        replaced.
     ConfigError
         At the second picture, if there is no such case.
     """
@@ -60,6 +63,8 @@ class ContactSheet:
         self.path, self.count, self.case, self.overwrite = Path(path), count, case, overwrite
         if self.path.suffix.lower() not in (".png", ".webp", ".jpg", ".jpeg"):
             raise OutputError(f"{path}: a contact sheet is a .png, .webp or .jpg file")
+        if self.path.suffix.lower() == ".webp" and count > MOST_IN_WEBP:
+            raise OutputError(f"{path}: a .webp holds no more than {MOST_IN_WEBP} of the worst; use .png")
         if self.path.exists() and not overwrite:
             raise OutputError(f"{path}: exists; give --overwrite, or another name")
         self.places: list[_Place] = []
@@ -100,11 +105,10 @@ class ContactSheet:
         font = ImageFont.load_default()
         columns = len(self.places[0].views) + 1
         cell = CROP * ZOOM
-        row = CAPTION + cell + GAP
-        sheet = Image.new("RGB", (columns * (cell + GAP) + GAP, len(self.places) * row + GAP), "white")
+        sheet = Image.new("RGB", (columns * (cell + GAP) + GAP, len(self.places) * ROW + GAP), "white")
         draw = ImageDraw.Draw(sheet)
         for i, place in enumerate(self.places):
-            top = GAP + i * row
+            top = GAP + i * ROW
             draw.text((GAP, top), place.caption, fill="black", font=font)
             *_, result, original = place.views
             for k, view in enumerate((*place.views, 0.5 + GAIN * (result - original))):

@@ -59,7 +59,7 @@ def decode_rgb(data: bytes) -> np.ndarray:
 def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
     """Name every picture of a folder (recursive), a .tar pack, or a single file, sorted by name.
 
-    Results of the commands (``photo.denoised.png``) in a folder are left out.
+    Results of the commands (``photo.denoised.png``) in a folder are left out, and plots of trainings.
 
     Yields
     ------
@@ -80,6 +80,7 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
             if p.suffix.lower() in READABLE_SUFFIXES
             and not _is_left_out(p.relative_to(path))
             and not is_result(p)
+            and not _is_plot(p)
         )
         files = {p.relative_to(path).as_posix(): p for p in found}
         for name in sorted(files):
@@ -108,6 +109,11 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
 def _is_left_out(path: Path) -> bool:
     """Whether a file is hidden, or a folder on the way to it is passed by."""
     return path.name.startswith(".") or any(map(is_passed_by, path.parts[:-1]))
+
+
+def _is_plot(path: Path) -> bool:
+    """Whether a file is what a training drew of its log, where its folder is among the pictures."""
+    return path.name == "log.png" and path.with_name("log.jsonl").exists()
 
 
 def _range_reader(path: Path, offset: int, size: int) -> Read:

@@ -377,7 +377,8 @@ def train_distillation(
     )  # fmt: skip
     evaluate = _validate(validation, [latents[i] for i in validation.indices], decoder)
     begun = load_weights(init) if init else None
-    fitted = [part for part in model if begun and is_fitted(begun, part)]
+    learned = (only,) if only else tuple(model)  # in all layers, those too that a hybrid has from its teacher
+    fitted = [part for part in model if part in learned or (begun and is_fitted(begun, part))]
     return train_student(config, weights, model, recipe, train, data, evaluate, resume, fitted)
 
 

@@ -564,6 +564,9 @@ def train_restoration(
     task = mixture.task if mixture is not None else "noise"
     soft = task == "blur"
     _check_goal(only, soft, loss, elder, anew, quantile, cleaner)
+    other = {"denoiser": "estimator", "estimator": "denoiser"}.get(str(only))
+    if other in config.parts and not init:
+        raise ConfigError(f"--only {only} keeps the {other} as it is: give its weights with --init")
     part = only if only in EXPERT else "denoiser"
     begun = load_weights(init) if init else None
     config = _beside_expert(config, begun, init, only, soft)
@@ -624,8 +627,8 @@ def _check_goal(
     cleaner: str | None,
 ) -> None:  # fmt: skip
     """Raise ConfigError where what is asked for does not go together, in the words of the command."""
-    if loss != "l1" and only == "sorter":
-        raise ConfigError(f"--loss {loss} is about denoising, not about --only sorter")
+    if loss != "l1" and only in ("sorter", "estimator"):
+        raise ConfigError(f"--loss {loss} is about denoising, not about --only {only}")
     for option, given in (("elder", elder), ("quantile", quantile != MEDIAN)):
         if given and only not in (None, "estimator"):
             raise ConfigError(f"--{option} is about the estimator, which --only {only} keeps as it is")

@@ -386,8 +386,10 @@ class Trainer:
             if before != now:
                 what = f"its {name} is {before}, here it is {now}"
                 raise CheckpointError(f"{self.checkpoint_path}: {what}; {hint}")
-        kept = ((name, p) for name, p in self.model.named_parameters() if not p.requires_grad)
-        begun_otherwise = any(not torch.equal(p, state["model"][name]) for name, p in kept)
+        begun_otherwise = any(
+            not (p.requires_grad or name.startswith("critic.") or torch.equal(p, state["model"][name]))
+            for name, p in self.model.named_parameters()  # a critic learns by itself
+        )
         self.model.load_state_dict(state["model"])
         for mine, saved in zip(self.average, state["average"], strict=True):
             mine.copy_(saved)
