@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -324,5 +325,8 @@ def _describe(error: Exception, source: str) -> str:
         what = f"unexpected {type(error).__name__}: {text}"
         return f"{source}: {what}; please report it (ZENITH_DEBUG=1 shows where)"
     name = " ".join(source.split())  # as in the text
-    named = source in ("", STDIO) or text.startswith((f"{name}:", f"{name} "))
+    names = {name, " ".join(str(Path(source)).split())}  # the latter is without ./
+    named = source in ("", STDIO) or text.startswith(
+        tuple(f"{name}{after}" for name in names for after in ": ")
+    )
     return text if named else f"{source}: {text}"

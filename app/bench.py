@@ -32,7 +32,7 @@ class Size(click.ParamType):
             return value
         found = re.fullmatch(r"0*([1-9]\d{0,4})(?:x0*([1-9]\d{0,4}))?", str(value))
         if not found:
-            self.fail(f"{value!r} is not a side N or WIDTHxHEIGHT in pixels", param, ctx)
+            self.fail(f"{value!r} is not a side N or WIDTHxHEIGHT of 1 to 99999 pixels", param, ctx)
         return int(found[1]), int(found[2] or found[1])
 
 

@@ -104,8 +104,10 @@ def plan(
     # What may name several files goes into a folder, even where it happens to name only one.
     collection = any(os.path.isdir(item) or _is_pattern(item) for item in inputs)
     into_folder = _goes_into_folder(output, len(found), collection, kind)
-    targets = ["" if entry.error else _target(entry, output, into_folder, kind) for entry in found]
-    return _jobs(found, targets, overwrite)
+    pairs = [(entry, "" if entry.error else _target(entry, output, into_folder, kind)) for entry in found]
+    if output is None:
+        pairs = _without_results_of_others(pairs, kind)
+    return _jobs([entry for entry, _ in pairs], [target for _, target in pairs], overwrite)
 
 
 def _with_streams(inputs: Sequence[str], output: str | None) -> tuple[list[str], str | None]:
@@ -175,6 +177,24 @@ def _target(found: _Found, output: str | None, into_folder: bool, kind: Kind) ->
         return os.path.join(str(output), folder, kind.rename(name))
     beside = "" if found.source == STDIO else os.path.dirname(found.source)
     return os.path.join(beside, kind.rename(name))
+
+
+def _without_results_of_others(pairs: list[tuple[_Found, str]], kind: Kind) -> list[tuple[_Found, str]]:
+    """Inputs and outputs without inputs that others of them make, which a shell's ``*.jpg`` names too."""
+    results = [
+        i for i, (entry, _) in enumerate(pairs) if not entry.error and is_result(entry.source, kind.tag)
+    ]
+    if not results:
+        return pairs
+    places = _Places()
+    makers: dict[_Place, set[int]] = {}
+    for i, (entry, target) in enumerate(pairs):
+        for place in places.of(target) if not entry.error else ():
+            makers.setdefault(place, set()).add(i)
+    again = {
+        i for i in results if any(makers.get(place, {i}) - {i} for place in places.of(pairs[i][0].source))
+    }
+    return [pair for i, pair in enumerate(pairs) if i not in again]
 
 
 def _jobs(found: Sequence[_Found], targets: Sequence[str], overwrite: bool) -> list[Job]:

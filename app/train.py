@@ -483,7 +483,7 @@ def autoencode(
     type=click.Choice(["gaussian", "file", "jpeg", "shot", "box", "none"]),
     help="What a denoiser is given: noise of each --sigma, the same clipped and rounded to a file of 8 bits, "
     "that as JPEG, 5 % shot noise, a 3x3 box blur, or the clean picture; may be given several times. "
-    "[default: gaussian]",
+    "[default: gaussian; of a model that sharpens box]",
 )
 @click.option("--grey", is_flag=True, help="Make the pictures grey first.")
 @click.option(

@@ -209,6 +209,19 @@ def test_patterns_are_expanded_even_when_quoted(here, dn):
     assert tree(here / "out") == ["a1.denoised.png", "a2.denoised.png"]
 
 
+def test_what_a_shell_names_once_more_goes_on_and_leaves_out_its_own_results(here, dn, capsys):
+    for name in ("a.png", "b.png", "other.denoised.png"):
+        picture(name)
+    first = ["a.denoised.png", "a.png", "b.denoised.png", "b.png"]
+    others = ["other.denoised.denoised.png", "other.denoised.png"]
+    for _ in range(2):
+        assert run(["denoise", *sorted(tree(here)), *dn]) == 0
+        assert tree(here) == sorted([*first, *others])
+    assert run(["denoise", *first, "--overwrite", *dn]) == 0
+    assert run(["denoise", "a.denoised.png", "--tag", "", *dn]) == 1  # not of another's making
+    assert "would be replaced by its own output" in capsys.readouterr().err
+
+
 def test_patterns_mirror_the_tree_and_leave_out_results(here, dn, capsys):
     for name in ("in/a.png", "in/sub/a.png", "in/sub/b.denoised.png"):
         picture(name)

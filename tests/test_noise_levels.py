@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 from zenith_ae import noise_levels
 
@@ -32,6 +33,53 @@ def test_a_noisy_photograph_beside_a_drawing_keeps_its_level(plan):
     colour = noise_levels._one_number(page), noise_levels._one_number(page * np.uint16(257))
     alike = (page[1:] == page[:-1]).all(axis=2)
     assert all(np.array_equal(code[1:] == code[:-1], alike) for code in colour)
+
+
+@pytest.fixture
+def page():
+    """Light text with soft edges on a dark page, small enough for its stops to be dots."""
+    picture = Image.new("RGB", (480, 320), (30, 30, 34))
+    pen = ImageDraw.Draw(picture)
+    words = "A quick. brown; fox: jumps... over 3.14 lazy dogs, i.e. none. " * 2
+    for y in range(4, 310, 15):
+        pen.text((6, y), words, (230, 230, 225), ImageFont.load_default(10))
+    return np.asarray(picture)
+
+
+def test_text_with_soft_edges_is_drawn(page):
+    assert noise_levels.drawn_cells(page, (40, 60)).all()
+    assert noise_levels.drawn_cells(page * np.uint16(257), (40, 60)).all()
+    assert noise_levels.drawn_cells(page[:315, :475], (40, 60)).all()
+    grey = np.repeat(page[..., :1], 3, axis=2)
+    assert noise_levels.drawn_cells(grey, (40, 60)).all()
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.05])
+def test_wrong_pixels_on_a_page_of_text_are_not(page, share):
+    random = np.random.default_rng(0)
+    wrong = random.random(page.shape[:2]) < share
+    dotted = np.where(wrong[..., None], random.choice([0, 255], (*page.shape[:2], 1)), page).astype(np.uint8)
+    assert not noise_levels.drawn_cells(dotted, (40, 60)).any()
+
+
+@pytest.mark.parametrize("level", [1, 2, 10])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_noise_beside_a_plain_frame_is_not(level, channels):
+    random = np.random.default_rng(0)
+    picture = np.full((320, 480, 3), 90, np.uint8)
+    noisy = 120 + level * random.standard_normal((160, 240, channels))
+    picture[80:240, 120:360] = np.clip(np.rint(noisy), 0, 255)
+    drawn = noise_levels.drawn_cells(picture, (40, 60))
+    assert not drawn[12:28, 17:43].any()  # of faint grey noise what is next to the frame may be
+    assert channels == 1 or not drawn[10:30, 15:45].any()
+
+
+def test_faint_noise_that_a_camera_made_smooth_is_not():
+    random = np.random.default_rng(0)
+    steps = np.repeat(np.repeat(random.integers(0, 3, (40, 60, 3)), 8, 0), 8, 1)  # flat blocks, as of a JPEG
+    fine = random.integers(-1, 2, (320, 480, 3)) * (random.random((320, 480, 1)) < 0.2)
+    picture = np.uint8(100 + steps + fine)
+    assert not noise_levels.drawn_cells(picture, (40, 60)).any()
 
 
 def test_levels_that_differ_no_more_than_estimates_of_one_do_are_made_one():

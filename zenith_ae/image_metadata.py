@@ -25,6 +25,7 @@ __all__ = [
 
 _DESCRIPTION = 0x010E
 IPTC = 0x0404  # captions and keywords of agencies, among what Photoshop writes to a JPEG
+_TIFF_IPTC = 33723  # the tag that holds the same
 INTEROPERABILITY = 0xA005  # in an EXIF block, the place of another in the file: not so in a new file
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
 _RATING = (0x4746, 0x4749)
@@ -84,7 +85,10 @@ def read_metadata(image: Image.Image, turned: bool = True, sideways: bool = Fals
         xmp = _upright_xmp(image.info["xmp"]) if turned else image.info["xmp"]
         metadata["xmp"] = _SAYS_BEYOND.sub(b"", xmp) if lost_beside(xmp) else xmp
     resources = image.info.get("photoshop")  # of a JPEG
-    if isinstance(resources, dict) and isinstance(iptc := resources.get(IPTC), bytes) and iptc:
+    iptc = resources.get(IPTC) if isinstance(resources, dict) else None
+    if image.format == "TIFF":
+        iptc = getattr(image, "tag_v2", {}).get(_TIFF_IPTC)
+    if isinstance(iptc, bytes) and iptc:
         metadata["iptc"] = iptc
     if image.format in ("JPEG", "MPO") and isinstance(text := image.info.get("comment"), bytes) and text:
         metadata["comment"] = text

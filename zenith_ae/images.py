@@ -91,7 +91,7 @@ class Picture:
     layout : what the C channels are: "L", "LA", "RGB", "RGBA" or "CMYK".
     mode : the Pillow mode that the pixels came from.
     format : the file's format as Pillow names it ("PNG"), or None.
-    metadata : "icc_profile", "exif", "xmp", of a JPEG "iptc" and "comment" (bytes), "dpi" (pair),
+    metadata : "icc_profile", "exif", "xmp", of a JPEG (or TIFF) "iptc" and "comment" (bytes), "dpi" (pair),
         "lossless" (bool), "gamma" (of a PNG that says it in place of a profile), and of
         animations "duration" (milliseconds) and "loop" (times, 0 for ever), as known.
     notes : sentences about what could not be kept.
@@ -322,9 +322,10 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         what = f"{found[0]} exceed" if found else "more pixels than"
         raise ImageError(f"{name}: {what} the limit of {limit} (a decompression bomb?); {hint}") from None
     except UnidentifiedImageError:
+        such = " (such as float colour, or 16-bit grey with alpha)" if head[:2] in (b"II", b"MM") else ""
         raise ImageError(
-            f"{name}: damaged, or of a kind that is not supported (in a TIFF such as float colour, or "
-            "16-bit grey with alpha); export it as RGB with 8 or 16 bits a channel"
+            f"{name}: damaged, or of a kind that is not supported{such}; export it as RGB with 8 or 16 bits "
+            "a channel"
         ) from None
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error, ...
         raise ImageError(
@@ -503,6 +504,8 @@ def _identify(head: bytes, name: str) -> tuple[str, str]:
             return plugin, format
     if re.match(rb"....ftyp(hei|hev|mif)", head, re.DOTALL):
         raise ImageError(f"{name}: HEIC is not supported; convert it to JPEG or PNG first")
+    if head.startswith((b"\xff\x0a", b"\0\0\0\x0cJXL ")):
+        raise ImageError(f"{name}: JPEG XL is not supported; convert it to JPEG or PNG first")
     raise ImageError(f"{name}: not a picture of a supported format (PNG, JPEG, WebP, TIFF, BMP, GIF, PNM, "
                      "JPEG 2000, AVIF); convert it first")  # fmt: skip
 

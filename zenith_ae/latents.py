@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from .batches import is_dense, is_tensor, without_torch
 from .errors import LatentError
-from .files import as_path, as_text, atomic_writer, reason, safetensors_bytes
+from .files import as_path, as_text, atomic_writer, reason, safetensors_bytes, visible
 
 __all__ = [
     "BITS",
@@ -89,7 +89,7 @@ class LatentFile:
     @property
     def maker(self) -> str:
         """The model and the weights that made it, short enough for a message."""
-        return f"{self.model:.60} ({self.weights:.20})"
+        return visible(f"{self.model:.60} ({self.weights:.20})")
 
     def fits(self, model: Reader) -> bool:
         """Whether ``model`` made the latents, or another one of their space."""
@@ -131,8 +131,10 @@ def numbers_of(latents: Any, of: str = "") -> NDArray:
     Raises
     ------
     LatentError
-        For a tensor of anything but floats, or without values in memory.
+        For a tensor of anything but floats, or without values in memory, and for a masked array.
     """
+    if isinstance(latents, np.ma.MaskedArray):
+        raise LatentError(f"{of}a masked array would lose its mask; fill it first (array.filled(value))")
     if is_tensor(latents) and not latents.is_floating_point():
         raise LatentError(f"{of}latents must be floats, got {latents.dtype}")
     if is_tensor(latents) and not is_dense(latents):

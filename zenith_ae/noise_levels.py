@@ -107,6 +107,17 @@ _ENOUGH = 0.05
 _LEAST_PLAIN = 0.1
 _ALONE = 0.01
 _AROUND = 8
+# At soft edges as of text three or four in ten are, of noise in colour nine in ten. So many are borne, and in
+# the cell and those beside it a few more, if there are plain pixels beside it, or in colour hardly any alone.
+# But only where as much of the picture is plain as of a page or a screenshot, which of a photograph that a
+# camera made smooth hardly is.
+_ALONE_AT_EDGES, _ALONE_BESIDE, _HARDLY_ALONE = 0.5, 0.6, 0.1
+_MOSTLY_PLAIN = 0.3
+# And where no more pixels than so many for each plain one lie by themselves, in the middle of so many either
+# way that are all alike: of a thousand pixels with one black or white by chance nearly one does. As many of
+# them are looked at.
+_DOTS = 2e-4
+_DOT_RADIUS, _MOST_DOTS = 3, 2**16
 
 
 def enough(cells: NDArray[np.bool_]) -> bool:
@@ -362,7 +373,8 @@ def drawn_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
 
     There many pixels have eight neighbours that are the same to the bit, and of the others hardly one has
     none: strokes of one pixel, which an estimator of noise takes for it, go on, where noise has each pixel
-    differ. So it is in photographs, and at soft edges, which no estimator here takes for noise.
+    differ. At soft edges many have none, and dots of text stand alone, as wrong pixels do; there it counts
+    that plain places have no dots.
     """
     (rows, columns), (height, width) = shape, picture.shape[:2]
     few = picture[::16]
@@ -378,11 +390,39 @@ def drawn_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     def counted(mask: NDArray[np.bool_]) -> NDArray:
         beyond = [(0, 8 * rows - height), (0, 8 * columns - width)]
         count = np.pad(mask, beyond).view(np.uint8).reshape(rows, 8, -1).sum(axis=1, dtype=np.uint8)
-        return _summed_around(count.reshape(rows, columns, 8).sum(axis=2, dtype=np.int64), _AROUND)
+        return np.asarray(count.reshape(rows, columns, 8).sum(axis=2, dtype=np.int64))
 
-    plain, uneven, alone = (counted(mask) for mask in (same == 8, same < 8, same == 0))
-    drawn = (uneven > 0) & (plain >= _LEAST_PLAIN * (plain + uneven)) & (alone <= _ALONE * uneven)
-    return drawn | (drawn.any() & (uneven == 0))
+    own = [counted(mask) for mask in (same == 8, same < 8, same == 0)]
+    plain, uneven, alone = (_summed_around(count, _AROUND) for count in own)
+    drawn = (uneven > 0) & (plain >= _LEAST_PLAIN * (plain + uneven))
+    strict = drawn & (alone <= _ALONE * uneven)
+    is_page = own[0].sum() >= _MOSTLY_PLAIN * same.size
+    if is_page and (drawn & ~strict).any() and not _has_dots(code, same):
+        plain_beside, uneven_beside, alone_beside = (_summed_around(count, 1) for count in own)
+        soft = drawn & (alone <= _ALONE_AT_EDGES * uneven) & (alone_beside <= _ALONE_BESIDE * uneven_beside)
+        crisp = plain_beside >= _LEAST_PLAIN * (plain_beside + uneven_beside)
+        if not is_grey(picture):  # of faint grey noise many pixels are alike by chance
+            crisp |= alone_beside <= _HARDLY_ALONE * uneven_beside
+        strict |= soft & crisp
+    return strict | (strict.any() & (uneven == 0))
+
+
+def _has_dots(code: NDArray, same: NDArray[np.uint8]) -> bool:
+    """Whether many pixels of a picture (H, W) lie by themselves where it is plain.
+
+    All around such a one but for its own neighbours, of which none is the ``same`` (H, W), is of one colour.
+    """
+    reach, width = _DOT_RADIUS, code.shape[1]
+    alone = np.flatnonzero(same == 0)
+    alone = alone[:: len(alone) // _MOST_DOTS + 1]
+    wide = np.pad(code, reach, mode="edge")
+    steps = np.arange(-reach, reach + 1)
+    far = np.maximum(abs(steps[:, None]), abs(steps)) > 1
+    around = (steps[:, None] * wide.shape[1] + steps)[far]
+    at = (alone // width + reach) * wide.shape[1] + alone % width + reach
+    colours = wide.ravel()[at[:, None] + around]
+    dots = np.mean((colours == colours[:, :1]).all(axis=1)) * np.count_nonzero(same == 0)
+    return bool(dots > _DOTS * np.count_nonzero(same == 8))
 
 
 def _one_number(picture: NDArray) -> NDArray:

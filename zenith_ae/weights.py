@@ -30,7 +30,7 @@ import safetensors.numpy
 from numpy.typing import DTypeLike, NDArray
 
 from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
-from .files import as_text, atomic_writer, reason, safetensors_bytes, write_together
+from .files import as_text, atomic_writer, reason, safetensors_bytes, visible, write_together
 from .latents import LATENT_FORMAT
 from .latents import SUFFIX as LATENT_SUFFIX
 from .models import zoo
@@ -207,7 +207,7 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
     try:
         return _load_folder(path) if path.is_dir() else _load_file(path)
     except (WeightsError, ConfigError) as error:
-        raise WeightsError(f"{path}: {error}") from None
+        raise WeightsError(visible(f"{path}: {error}")) from None  # names in a file may be anything
 
 
 def _weight_files(folder: Path, start: str = "") -> list[Path]:

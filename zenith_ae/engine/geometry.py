@@ -128,10 +128,12 @@ def split(part: str, layers: Layers, in_channels: int) -> tuple[Stage, ...]:
     cuts.append(len(layers))
     pieces = [layers[a:b] for a, b in pairwise(cuts)]
     for piece in pieces:
-        kept = {layer.name for layer in piece if isinstance(layer, spec.Keep)}
-        added = {layer.name for layer in piece if isinstance(layer, spec.Add)}
-        if not added <= kept:
-            return (Stage(part, 0, layers, in_channels, False),)
+        kept = set[str]()
+        for layer in piece:
+            if isinstance(layer, spec.Keep):
+                kept.add(layer.name)
+            elif isinstance(layer, spec.Add) and layer.name not in kept:
+                return (Stage(part, 0, layers, in_channels, False),)
     stages = []
     for index, piece in enumerate(pieces):
         stages.append(Stage(part, index, piece, in_channels, not spec.is_global(piece[0])))

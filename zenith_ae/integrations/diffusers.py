@@ -45,6 +45,7 @@ except ImportError:
 __all__ = ["AutoencoderZenith"]
 
 _WITHOUT_EFFECT = ("training", "gradient_checkpointing")  # on what a module computes
+_PLAIN = (Tensor, nn.Parameter)  # others have operations of their own
 # Where a model is downloaded from.
 _HUB = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
@@ -133,8 +134,9 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         self.tile_sample_min_size = 512
         self.tile_latent_min_size = 512 // self.definition.factor
         self.tile_overlap_factor = 0.125  # as an `AutoencoderTiny` has it; tiles here need none
+        self.latent_magnitude, self.latent_shift = latent_magnitude, latent_shift
         self._native: dict[str, tuple[object, Engine]] = {}
-        self.register_load_state_dict_pre_hook(_renamed)
+        self._register_load_state_dict_pre_hook(_renamed, with_module=True)  # torch 2.2 has no public name
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:
@@ -153,7 +155,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
             raise ValueError("of an AutoencoderTiny, which is converted, there is no output_loading_info")
         tiny = AutoencoderTiny.from_pretrained(pretrained_model_name_or_path, **options)
         with TemporaryDirectory() as folder:
-            path = Path(folder, Path(pretrained_model_name_or_path).name or "taesd")
+            path = Path(folder, os.path.basename(os.path.abspath(pretrained_model_name_or_path)) or "taesd")
             tiny.save_pretrained(path)
             try:
                 return cls.load(path, tiny.dtype).to(tiny.device).requires_grad_(True)
@@ -250,11 +252,11 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def scale_latents(self, x: Tensor) -> Tensor:
         """Latents as values in [0, 1], for storage in pictures."""
-        return x.div(2 * self.config.latent_magnitude).add(self.config.latent_shift).clamp(0, 1)
+        return x.div(2 * self.latent_magnitude).add(self.latent_shift).clamp(0, 1)
 
     def unscale_latents(self, x: Tensor) -> Tensor:
         """The inverse of `scale_latents`."""
-        return x.sub(self.config.latent_shift).mul(2 * self.config.latent_magnitude)
+        return x.sub(self.latent_shift).mul(2 * self.latent_magnitude)
 
     # -- engines -----------------------------------------------------------------------------
 
@@ -272,15 +274,16 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
                 f"{part}: this takes floats (N, {channels}, H, W), got {x.dtype} {tuple(x.shape)}"
             )
         module = self.get_submodule(part)
-        if x.device.type != "cpu" or not is_plain(x) or _structure(module) != self._made[part]:
+        if _structure(module) != self._made[part]:
             return False
-        if any(m._forward_hooks or m._forward_pre_hooks for m in module.modules()):
+        if any(m._forward_hooks or m._forward_pre_hooks or m._compiled_call_impl for m in module.modules()):
             return False
         if every_module._global_forward_hooks or every_module._global_forward_pre_hooks:
             return False
-        parameters = list(module.parameters())
-        learning = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in parameters))
-        return not learning and all(p.device.type == "cpu" for p in parameters)
+        tensors = [x, *module.parameters()]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            return False
+        return all(t.device.type == "cpu" and type(t) in _PLAIN and is_plain(t) for t in tensors)
 
     def _run(self, part: str, x: Tensor, native: bool) -> Tensor:
         run = self._cpu if native else self._torch
@@ -318,17 +321,20 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         parameters = {f"{part}.{name}": p for name, p in self.get_submodule(part).named_parameters()}
         # What goes through `.data`, as diffusers' EMAModel does, changes no version, but the checksum.
         state = tuple(
-            (p.data_ptr(), 0 if p.is_inference() else p._version, _checksum(p)) for p in parameters.values()
+            (p.data_ptr(), p.dtype, 0 if p.is_inference() else p._version, _checksum(p))
+            for p in parameters.values()
         )
         if part not in self._native or self._native[part][0] != state:
             tensors = {name: p.detach().float().numpy() for name, p in parameters.items()}
             alone = replace(self.definition, parts={part: self.definition.parts[part]})
-            dtype = "auto" if self.dtype in (torch.float16, torch.bfloat16) else "float32"
+            halves = {p.dtype for p in parameters.values()} <= {torch.float16, torch.bfloat16}
+            dtype = "auto" if halves else "float32"
             self._native[part] = (state, create(Weights(alone, tensors), device="cpu", dtype=dtype))
         return self._native[part][1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_native": {}}  # an engine is no data
+        # An engine is no data, nor is what `compile` made, which computes with the original's parameters.
+        return self.__dict__ | {"_native": {}, "_compiled_call_impl": None}
 
 
 def _check_tensor(part: str, x: Any) -> None:

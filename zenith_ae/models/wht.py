@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
 __all__ = [
     "hadamard", "is_plain", "native_available", "shrink", "wht_mix", "wht_mix_reference", "wht_mix_separable",
@@ -148,14 +147,19 @@ class _WhtMix(torch.autograd.Function):
 
         slices = _batch_slices(nhwc.shape[0])
         list(_executor(len(slices)).map(part, slices))
-        ctx.save_for_backward(nhwc, gate32, threshold)
+        ctx.save_for_backward(x, gate, threshold)
         return out.to(x.dtype).permute(0, 3, 1, 2)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, Tensor, Tensor]:
-        grad = grads[0].detach()
-        nhwc, gate, threshold = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        given = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient is to be differentiated too (``create_graph``)
+            wanted = [t for t, need in zip(given, ctx.needs_input_grad, strict=True) if need]
+            found = iter(torch.autograd.grad(wht_mix_reference(*given), wanted, grads, create_graph=True))
+            return tuple(next(found) if need else None for need in ctx.needs_input_grad)
+        x, gate, threshold = (t.detach() for t in given)
+        nhwc = x.permute(0, 2, 3, 1).float().contiguous()
+        gate, grad = gate.float().contiguous(), grads[0].detach()
         grad_out = grad.permute(0, 2, 3, 1).float().contiguous()
         grad_in = torch.empty_like(nhwc)
         threshold32 = threshold.detach().float().abs().contiguous()

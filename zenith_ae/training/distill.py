@@ -360,9 +360,9 @@ def train_distillation(
     if train.batch < 2:
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
     everything = load_pool(data, train.drawn, FACTOR)
+    pool, validation = everything.split(validation=16, seed=0)  # before the teacher's work of an hour
     with first_process_first(train.device):
         latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
-    pool, validation = everything.split(validation=16, seed=0)
     model = build_modules(config)
     if init:
         load_into(model, init)

@@ -127,7 +127,8 @@ def evaluate_model(
         "pairs" or "roundtrip".
     sigmas : noise levels of "denoise" in units of 0..255, default `SIGMAS`.
     seed : of the noise.
-    degradations : of "denoise", from `DEGRADATIONS`, default Gaussian noise.
+    degradations : of "denoise", from `DEGRADATIONS`, default Gaussian noise; of a model that sharpens,
+        where no ``sigmas`` are given, a box blur.
     grey : make every picture grey first (H, W), rounded to 8 bits, as BSD68 is made of CBSD68.
     limit : measure only the first pictures.
     reference : folder or pack of the ground truth with the same names (suffixes may differ).
@@ -254,7 +255,10 @@ def _runner(
     denoise: DenoiserLike = model if passes == 1 else partial(model, passes=passes)
     if task == "pairs":
         return lambda index, images, theirs: iter([("auto", images[0], denoise(images[0], "auto"))])
-    degradations = ("gaussian",) if degradations is None else degradations
+    if degradations is None:
+        weights = getattr(getattr(model, "engine", None), "weights", None)
+        soft = weights is not None and weights.metadata.get("task") == "blur"
+        degradations = ("box",) if soft and sigmas is None else ("gaussian",)
     if unknown := sorted(set(degradations) - set(DEGRADATIONS)):
         raise ValueError(f"degradations must be of {', '.join(DEGRADATIONS)}, got {', '.join(unknown)}")
     if sigmas is not None and not set(degradations) & set(LEVELLED):

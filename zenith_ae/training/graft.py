@@ -488,6 +488,7 @@ def train_graft(
         torch.set_num_threads(train.threads)
     network = teacher_part(weights, part)
     everything = load_pool(data, train.drawn, FACTOR)
+    pool, validation = everything.split(validation=16, seed=0)  # before the teacher's work of an hour
     with first_process_first(train.device):
         z = teacher_latents(everything, weights, latents or train.out / "latents.npz", train)
     model = build_modules(config)
@@ -505,7 +506,6 @@ def train_graft(
         kept = SeamFeatures.of(
             everything, seam, weights, train, features or train.out / "features", identity, lessons
         )
-    pool, validation = everything.split(validation=16, seed=0)
     perceptual = None
     if eyes is not None:
         looking, place_of_eye = eyes
