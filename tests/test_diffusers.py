@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -554,3 +557,72 @@ def test_gradients_are_those_of_checkpointing_too(nano) -> None:
         gradients.append({name: p.grad for name, p in mine.named_parameters()})
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient)
+
+
+def test_a_copy_of_a_compiled_model_computes_with_its_own_parameters(nano) -> None:
+    model = AutoencoderZenith.load(nano)
+    model.compile(backend="eager")
+    twin, again = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    x = picture()
+    torch.testing.assert_close(again(x).sample, model(x).sample, rtol=1e-4, atol=1e-4)
+    for parameter in twin.parameters():
+        parameter.zero_()
+    assert torch.equal(twin(x).sample, twin.forward(x).sample)
+    assert not torch.equal(twin(x).sample, model(x).sample)
+
+
+def test_a_part_that_is_compiled_is_called_through_torch(nano) -> None:
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    model, z = AutoencoderZenith.load(nano), torch.randn(1, 32, 4, 4)
+    expected = model.decode(z).sample
+    model.decoder.compile(backend=backend)
+    torch.testing.assert_close(model.decode(z).sample, expected, rtol=1e-4, atol=1e-4)
+    assert graphs
+
+
+def test_transforms_and_classes_of_parameters_are_torchs_business(nano) -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    model, z = AutoencoderZenith.load(nano), torch.randn(1, 32, 4, 4)
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def decode(parameters):
+        return torch.func.functional_call(model, parameters, (z,))
+
+    model.forward = lambda z: model.decode(z).sample
+    ones = {name: torch.ones_like(p) for name, p in parameters.items()}
+    _, tangent = torch.func.jvp(decode, (parameters,), (ones,))
+    with torch.autograd.forward_ad.dual_level():
+        dual = {name: torch.autograd.forward_ad.make_dual(p, ones[name]) for name, p in parameters.items()}
+        found = torch.autograd.forward_ad.unpack_dual(decode(dual)).tangent
+    torch.testing.assert_close(found, tangent)
+    stacked = {name: torch.stack([p, p]) for name, p in parameters.items()}
+    both = torch.func.vmap(decode)(stacked)
+    torch.testing.assert_close(both[0], model.decode(z).sample, rtol=1e-4, atol=1e-4)
+    assert type(model.decode(z.as_subclass(Marked)).sample) is Marked
+
+
+def test_the_precision_of_a_part_is_that_of_its_own_parameters(nano) -> None:
+    model, z = AutoencoderZenith.load(nano), torch.randn(1, 32, 4, 4)
+    exact = model.decode(z).sample
+    for other in (model, AutoencoderZenith.load(nano)):  # one that has run before, and one that has not
+        other.encoder.half()
+        assert torch.equal(other.decode(z).sample, exact)
+
+
+def test_a_folder_by_its_relative_name_is_converted_within_a_folder_of_its_own(
+    folder, tmp_path, monkeypatch
+) -> None:
+    shutil.copytree(folder, tmp_path / "model" / "tiny")
+    (tmp_path / "model" / "tiny" / "below").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path / "model" / "tiny" / "below")
+    AutoencoderZenith.from_pretrained("..")
+    assert not any((tmp_path / "temporary").iterdir())

@@ -1465,3 +1465,12 @@ def test_the_budget_of_another_memory_is_a_share_of_it(monkeypatch) -> None:
     assert limits.memory_budget(2**30) == 2**27
     monkeypatch.setenv("ZENITH_MEMORY", "3")
     assert limits.memory_budget(2**30) == 3 * 2**20
+
+
+def test_a_skip_across_a_cut_keeps_a_network_whole_though_its_name_comes_again() -> None:
+    layers = (
+        spec.Linear(3, 16), spec.Keep("a"), spec.ResBlock(16, True), spec.Add("a"), spec.Keep("a"),
+        spec.ResBlock(16), spec.Add("a"),
+    )  # fmt: skip
+    (stage,) = geometry.split("encoder", layers, 3)
+    assert stage.layers == layers and not stage.tiled

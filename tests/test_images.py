@@ -679,6 +679,12 @@ def test_captions_and_comment_of_a_jpeg_are_kept_in_a_jpeg(tmp_path):
     assert note == "IPTC captions are kept in a JPEG alone, not in PNG"
     write_picture(picture.stripped(), tmp_path / "c.jpg")
     assert not any(word in (tmp_path / "c.jpg").read_bytes() for word in (b"caption", b"said", b"Photoshop"))
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.tif", tiffinfo={33723: caption})
+    picture = read_picture(tmp_path / "a.tif")
+    assert picture.metadata["iptc"] == caption
+    assert write_picture(picture, tmp_path / "b.tif") == (
+        "IPTC captions are kept in a JPEG alone, not in TIFF",
+    )
     long = replace(picture, metadata={"iptc": caption * 10_000})
     assert write_picture(long, tmp_path / "d.jpg") == ("IPTC is too long for a JPEG",)
 

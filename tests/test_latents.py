@@ -361,3 +361,8 @@ def test_latents_are_written_with_the_size_of_their_picture_only(height, width, 
     else:
         with pytest.raises(LatentError, match=f"not those of a {width} x {height} picture"):
             encode_latents(file)
+
+
+def test_masked_latents_are_refused():
+    with pytest.raises(LatentError, match="would lose its mask"):
+        check_latents(np.ma.masked_array(np.zeros((1, 4, 2, 2), np.float32), mask=True))
