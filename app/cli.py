@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -233,12 +232,9 @@ def encode(**options: Any) -> int:
       zenith-ae encode photos/ -o latents/ --dtype fp32
     """
     from zenith_ae.images import FOREIGN_SUFFIXES, READABLE_SUFFIXES
-    from zenith_ae.latents import SUFFIX, encode_latents, write_latents
+    from zenith_ae.latents import encode_latents, latents_of, write_latents
 
-    def rename(name: str) -> str:
-        return Path(name).stem + SUFFIX
-
-    kind = Kind(READABLE_SUFFIXES, rename, frozenset({".safetensors"}), FOREIGN_SUFFIXES)
+    kind = Kind(READABLE_SUFFIXES, latents_of, frozenset({".safetensors"}), FOREIGN_SUFFIXES)
     session = Session(kind, options)
 
     def compute(job: Job, picture: Picture) -> tuple[LatentFile, dict[str, Any]]:
@@ -274,11 +270,10 @@ def decode(**options: Any) -> int:
       zenith-ae decode photo.latent.safetensors --model my.safetensors -o photo.webp
     """
     from zenith_ae.image_writing import WRITABLE_SUFFIXES
-    from zenith_ae.latents import SUFFIX, parse_latents, read_latents
+    from zenith_ae.latents import SUFFIX, parse_latents, read_latents, stem_of
 
     def rename(name: str) -> str:
-        stem = name[: -len(SUFFIX)] if name.lower().endswith(SUFFIX) else name.removesuffix(".safetensors")
-        return tagged(stem, tag, suffix)
+        return tagged(stem_of(name), tag, suffix)
 
     suffix, tag = picture_suffix(options) or ".png", chosen_tag("decoded", options)
     session = Session(Kind(frozenset({SUFFIX}), rename, WRITABLE_SUFFIXES), options)

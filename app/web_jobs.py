@@ -29,12 +29,13 @@ from zenith_ae.files import is_for_want_of_room
 from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import Picture, check_size, read_picture, to_8_bits
 from zenith_ae.latents import (
-    SUFFIX,
     LatentFile,
     encode_latents,
     latent_metadata,
+    latents_of,
     parse_latents,
     shipped_reader,
+    stem_of,
     unread,
 )
 
@@ -272,7 +273,7 @@ class Workshop:
         decoding = time.perf_counter() - start
         before, after = to_rgb(pixels, picture.layout)[0], to_rgb(result, picture.layout)[0]
         decoded, files, notes = picture.with_pixels(result[0]), {}, list(encoding_notes(picture))
-        files["latents"] = str(folder / (Path(name).stem + SUFFIX))
+        files["latents"] = str(folder / latents_of(name))
         Path(files["latents"]).write_bytes(data)
         files["picture"] = self._write(decoded, folder, output_name(name, "roundtrip"), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
@@ -297,7 +298,7 @@ class Workshop:
         latents = autoencoder.encode_picture(picture)
         seconds = time.perf_counter() - start
         data = encode_latents(latents, dtype)
-        path = self.new_folder() / (Path(name).stem + SUFFIX)
+        path = self.new_folder() / latents_of(name)
         path.write_bytes(data)
         facts = self._facts(picture, name) | {"model": model, "dtype": dtype}
         facts["notes"] = list(encoding_notes(picture))
@@ -320,8 +321,7 @@ class Workshop:
         picture = autoencoder.decode_picture(latents, progress=progress)
         seconds = time.perf_counter() - start
         folder, notes = self.new_folder(), list(picture.every_note)
-        stem = name.removesuffix(".safetensors").removesuffix(".latent")
-        files = {"picture": self._write(picture, folder, f"{stem}.decoded.png", notes)}
+        files = {"picture": self._write(picture, folder, f"{stem_of(name)}.decoded.png", notes)}
         files["after"], shown = write_preview(picture, folder / "after")
         files["channels"] = write_channels(latents.latents[0], folder / "channels.png")
         facts = self._facts(picture, name) | {"shown": shown, "model": reader}

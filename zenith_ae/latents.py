@@ -38,10 +38,12 @@ __all__ = [
     "as_stored",
     "check_latents",
     "encode_latents",
+    "latents_of",
     "numbers_of",
     "parse_latents",
     "read_latents",
     "shipped_reader",
+    "stem_of",
     "unread",
     "write_latents",
 ]
@@ -94,6 +96,18 @@ class LatentFile:
     def fits(self, model: Reader) -> bool:
         """Whether ``model`` made the latents, or another one of their space."""
         return self.weights == model.hash or (self.space != "" and self.space == model.space)
+
+
+def latents_of(picture: str) -> str:
+    """The usual name of the latent file of a picture of this name, whose folder falls away."""
+    return Path(picture).stem + SUFFIX
+
+
+def stem_of(latents: str) -> str:
+    """What the name of a latent file has before its ending."""
+    if latents.lower().endswith(SUFFIX):
+        return latents[: -len(SUFFIX)]
+    return latents.removesuffix(".safetensors")
 
 
 def shipped_reader(file: LatentFile) -> str | None:
