@@ -184,7 +184,7 @@ class _Run:
             self.reporter.progress("")
 
     def _exists(self, job: Job) -> bool:
-        return not self.overwrite and is_done(job)
+        return bool(job.maker) or (not self.overwrite and is_done(job))
 
     def _leave(self, job: Job) -> None:
         """A job that there is nothing to do for, or that already failed."""
@@ -195,7 +195,12 @@ class _Run:
             self._skip(job)
 
     def _skip(self, job: Job) -> None:
-        sentence = f"{job.source}: skipped, {job.output} exists; use --overwrite to replace it"
+        why = (
+            f"it is the result of {job.maker}"
+            if job.maker
+            else (f"{job.output} exists; use --overwrite to replace it")
+        )
+        sentence = f"{job.source}: skipped, {why}"
         self.reporter.result(_record(job) | {"status": "skipped"}, sentence)
 
     def _do(self, job: Job) -> None:
@@ -300,8 +305,10 @@ def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
             _tell_failure(job, job.error, reporter)
             failed += 1
             continue
-        skip = not overwrite and is_done(job)
+        skip = bool(job.maker) or (not overwrite and is_done(job))
         sentence = f"{job.source} -> {job.output}" + ("  (exists, would be skipped)" if skip else "")
+        if job.maker:
+            sentence = f"{job.source}  (the result of {job.maker}, would be skipped)"
         reporter.result(_record(job) | {"status": "skipped" if skip else "planned"}, sentence)
     return 1 if failed else 0
 

@@ -39,11 +39,15 @@ class EmptyFolderError(ImageError):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One input and its output, either of which may be ``-``; or an input that already failed."""
+    """One input and its output, either of which may be ``-``; or an input that already failed.
+
+    An input that is left out, since it is the result of another one, has that as its ``maker``.
+    """
 
     source: str
     output: str = ""
     error: ZenithError | None = None
+    maker: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,13 @@ class _Found(NamedTuple):
     source : the file.
     relative : its path below the folder that was given, or below the folder that a pattern names.
     error : why it cannot be worked on.
+    maker : that of `Job`.
     """
 
     source: str
     relative: str = ""
     error: ZenithError | None = None
+    maker: str = ""
 
 
 def plan(
@@ -104,10 +110,12 @@ def plan(
     # What may name several files goes into a folder, even where it happens to name only one.
     collection = any(os.path.isdir(item) or _is_pattern(item) for item in inputs)
     into_folder = _goes_into_folder(output, len(found), collection, kind)
-    pairs = [(entry, "" if entry.error else _target(entry, output, into_folder, kind)) for entry in found]
-    if output is None:
-        pairs = _without_results_of_others(pairs, kind)
-    return _jobs([entry for entry, _ in pairs], [target for _, target in pairs], overwrite)
+    targets = ["" if entry.error else _target(entry, output, into_folder, kind) for entry in found]
+    if (
+        output is None and kind.tag and not overwrite
+    ):  # else what is named stays an input, and is not replaced
+        found = _with_makers(found, targets, kind.tag)
+    return _jobs(found, targets, overwrite)
 
 
 def _with_streams(inputs: Sequence[str], output: str | None) -> tuple[list[str], str | None]:
@@ -179,22 +187,26 @@ def _target(found: _Found, output: str | None, into_folder: bool, kind: Kind) ->
     return os.path.join(beside, kind.rename(name))
 
 
-def _without_results_of_others(pairs: list[tuple[_Found, str]], kind: Kind) -> list[tuple[_Found, str]]:
-    """Inputs and outputs without inputs that others of them make, which a shell's ``*.jpg`` names too."""
+def _with_makers(found: Sequence[_Found], targets: Sequence[str], tag: str) -> list[_Found]:
+    """Inputs, those that are results of others with these: a shell's ``*.jpg`` names them the second time."""
     results = [
-        i for i, (entry, _) in enumerate(pairs) if not entry.error and is_result(entry.source, kind.tag)
+        i
+        for i, entry in enumerate(found)
+        if not entry.error and os.path.splitext(entry.source)[0].lower().endswith(f".{tag.lower()}")
     ]
     if not results:
-        return pairs
+        return list(found)
     places = _Places()
-    makers: dict[_Place, set[int]] = {}
-    for i, (entry, target) in enumerate(pairs):
-        for place in places.of(target) if not entry.error else ():
-            makers.setdefault(place, set()).add(i)
-    again = {
-        i for i in results if any(makers.get(place, {i}) - {i} for place in places.of(pairs[i][0].source))
-    }
-    return [pair for i, pair in enumerate(pairs) if i not in again]
+    makers: dict[_Place, list[int]] = {}
+    for i, entry in enumerate(found):
+        for place in places.of(targets[i]) if not entry.error else ():
+            makers.setdefault(place, []).append(i)
+    told = list(found)
+    for i in results:
+        others = (k for place in places.of(found[i].source) for k in makers.get(place, ()) if k != i)
+        if (maker := next(others, None)) is not None:
+            told[i] = found[i]._replace(maker=found[maker].source)
+    return told
 
 
 def _jobs(found: Sequence[_Found], targets: Sequence[str], overwrite: bool) -> list[Job]:
@@ -206,9 +218,9 @@ def _jobs(found: Sequence[_Found], targets: Sequence[str], overwrite: bool) -> l
     origins = frozenset().union(*map(places.of, inputs))
     # A name that several files may have is that of the one whose format stays.
     for i in sorted(range(len(found)), key=lambda i: _ending(found[i].source) != _ending(targets[i])):
-        (source, _, error), target = found[i], targets[i]
-        if error is not None:
-            jobs[i] = Job(source, error=error)
+        (source, _, error, maker), target = found[i], targets[i]
+        if error is not None or maker:
+            jobs[i] = Job(source, error=error, maker=maker)
             continue
         here, origin = places.of(target), places.of(source)
         owner, its_origin = next((owners[p] for p in here if p in owners), ("", frozenset()))

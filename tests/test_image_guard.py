@@ -69,11 +69,11 @@ def big_tiff() -> bytes:
     )
 
 
-def several_in_one(block: bytes) -> bytes:
-    """A JPEG that says in this block which pictures it holds."""
+def several_in_one(block: bytes, times: int = 1) -> bytes:
+    """A JPEG that says in this block which pictures it holds, so many times."""
     segment = b"\xff\xe2" + struct.pack(">H", len(block) + 6) + b"MPF\0" + block
     plain = jpeg(b"")
-    return plain[:2] + segment + plain[2:]
+    return plain[:2] + segment * times + plain[2:]
 
 
 def jpeg(exif: bytes, piece: int = 65_000) -> bytes:
@@ -151,6 +151,7 @@ COSTLY = shared_values(2000, 100_000)
         pytest.param(jpeg(COSTLY), "EXIF", id="JPEG"),
         pytest.param(jpeg(bytes(100_000), piece=1), "EXIF", id="JPEG of very many segments"),
         pytest.param(several_in_one(shared_values(1000, 50_000)), "list of pictures", id="JPEG of several"),
+        pytest.param(several_in_one(shared_values(1, 9), 20), "list of pictures", id="JPEG of many lists"),
         pytest.param(gif(b"\x21\xfe" + b"\1a" * 100_000 + b"\0"), "comments", id="GIF, one comment"),
         pytest.param(gif(b"\x21\xfe\1a\0" * 100_000), "comments", id="GIF, many comments"),
     ],

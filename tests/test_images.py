@@ -19,7 +19,14 @@ from zenith_ae import files, images
 from zenith_ae.errors import ConfigError, ExistsError, ImageError, OutputError
 from zenith_ae.files import atomic_writer
 from zenith_ae.image_bytes import join_tiffs
-from zenith_ae.image_metadata import EXIF_BLOCK, GPS_BLOCK, ORIENTATION, avif_colours, described
+from zenith_ae.image_metadata import (
+    EXIF_BLOCK,
+    GPS_BLOCK,
+    ORIENTATION,
+    avif_colours,
+    described,
+    without_orientation,
+)
 from zenith_ae.image_writing import encode_picture, suffix_for, write_picture
 from zenith_ae.images import Picture, from_pil, read_picture, to_8_bits, to_pil
 
@@ -610,6 +617,31 @@ def test_exif_in_avif_says_nothing_of_the_orientation_and_else_what_it_said(tmp_
     assert 0x0112 not in image and image[0x013B].encode("latin-1") == "Jürg".encode()
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_what_lies_behind_a_directory_that_ends_early_stays(order):
+    head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}I", 8)
+    upright = struct.pack(f"{order}HHIHH", 0x0112, 3, 1, 1, 0)
+    assert without_orientation(head + struct.pack(f"{order}H", 1) + upright + bytes(4)) == b""
+    maker = struct.pack(f"{order}HHII", 0x010F, 2, 12, 8 + 2 + 24)  # where the place of the next should be
+    block = head + struct.pack(f"{order}H", 2) + maker + upright + b"Hello World\0"
+    assert without_orientation(block) == block
+    number = struct.pack(f"{order}HHIHH", 0x8827, 3, 1, 100, 0)
+    whole = head + struct.pack(f"{order}H", 2) + number + upright + bytes(4) + b"more"
+    after = head + struct.pack(f"{order}H", 1) + number + bytes(16) + b"more"
+    assert without_orientation(b"Exif\0\0" + whole) == b"Exif\0\0" + after
+    for length in range(len(whole) - 4):
+        assert without_orientation(whole[:length]) == whole[:length]
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
+def test_exif_that_says_how_a_picture_lies_is_written_without_what_is_no_text(tmp_path):
+    lying = struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
+    rational = struct.pack("<HHII", 0x0131, 5, 1, 40)
+    exif = b"II*\0\x08\0\0\0" + struct.pack("<H", 2) + lying + rational + bytes(6) + struct.pack("<II", 3, 2)
+    assert write_picture(from_pil(pixels("RGB"), {"exif": b"Exif\0\0" + exif}), tmp_path / "a.avif") == ()
+    assert Image.open(tmp_path / "a.avif").getexif().get(0x0112) == 6
+
+
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
 def test_damaged_exif_is_left_out_of_an_avif(tmp_path):
     (note,) = write_picture(from_pil(pixels("RGB"), {"exif": b"Exif\0\0nothing"}), tmp_path / "a.avif")
@@ -682,6 +714,14 @@ def test_captions_and_comment_of_a_jpeg_are_kept_in_a_jpeg(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.tif", tiffinfo={33723: caption})
     picture = read_picture(tmp_path / "a.tif")
     assert picture.metadata["iptc"] == caption
+    whole, said = caption.ljust(16, b"\0"), struct.pack("<HHI", 33723, 7, 16)
+    for swapped in (False, True):  # numbers of 32 bits, as many write them
+        stored = b"".join(whole[i : i + 4][:: -1 if swapped else 1] for i in range(0, 16, 4))
+        Image.new("RGB", (8, 8)).save(tmp_path / "c.tif", tiffinfo={33723: stored})
+        data = (tmp_path / "c.tif").read_bytes()
+        assert data.count(said) == 1
+        (tmp_path / "c.tif").write_bytes(data.replace(said, struct.pack("<HHI", 33723, 4, 4)))
+        assert read_picture(tmp_path / "c.tif").metadata["iptc"] == whole
     assert write_picture(picture, tmp_path / "b.tif") == (
         "IPTC captions are kept in a JPEG alone, not in TIFF",
     )

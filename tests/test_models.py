@@ -250,6 +250,16 @@ def test_gradients_of_gradients_are_those_of_the_reference(needed) -> None:
     torch.manual_seed(0)
     given = [torch.randn(shape) for shape in ((1, 16, 8, 8), (8, 8, 16), (8, 8, 16))]
 
+    def shared(function) -> tuple[torch.Tensor, ...]:
+        """First derivatives of a block that is run twice, and whose gate depends on what it works on."""
+        x, gate, threshold = (t.clone().requires_grad_() for t in given)
+        gates = gate * (1 + x.mean())
+        out = function(function(x, gates, threshold), gates, threshold)
+        return torch.autograd.grad(out.square().sum(), (x, gate, threshold), create_graph=True)
+
+    for mine, theirs in zip(shared(wht.wht_mix), shared(wht.wht_mix_reference), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-3)
+
     def second(function) -> list[torch.Tensor]:
         x, gate, threshold = (t.clone().requires_grad_(need) for t, need in zip(given, needed, strict=True))
         wanted = [t for t in (x, gate, threshold) if t.requires_grad]

@@ -78,7 +78,12 @@ def test_faint_noise_that_a_camera_made_smooth_is_not():
     random = np.random.default_rng(0)
     steps = np.repeat(np.repeat(random.integers(0, 3, (40, 60, 3)), 8, 0), 8, 1)  # flat blocks, as of a JPEG
     fine = random.integers(-1, 2, (320, 480, 3)) * (random.random((320, 480, 1)) < 0.2)
-    picture = np.uint8(100 + steps + fine)
+    flat = np.repeat(np.repeat(random.random((40, 60, 1)) < 0.4, 8, 0), 8, 1)
+    picture = np.uint8(100 + steps + fine * ~flat)
+    alike = (picture[1:-1, 1:-1] == picture[1:-1, 2:]).all(axis=2) & (
+        picture[1:-1, 1:-1] == picture[2:, 1:-1]
+    ).all(axis=2)
+    assert 0.2 < alike.mean() < 0.6
     assert not noise_levels.drawn_cells(picture, (40, 60)).any()
 
 

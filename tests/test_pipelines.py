@@ -137,8 +137,9 @@ def test_progress_never_falls_where_more_is_tried(layout):
     denoiser = zenith_ae.load("zenith-denoise-fast")
     rng = np.random.default_rng(0)
     channels = len(layout)
-    noisy = 128 + 60 * np.repeat(np.repeat(rng.standard_normal((48, 48, channels)), 2, 0), 2, 1)
-    pixels = np.uint8(np.clip(noisy, 0, 255))[None]
+    noise = rng.standard_normal((98, 98, channels))
+    soft = sum(noise[y : y + 96, x : x + 96] for y in range(3) for x in range(3)) / 3
+    pixels = np.uint8(np.clip(128 + 40 * soft, 0, 255))[None]
     estimated = denoiser.estimate(pixels, layout)
     assert estimated.experts == ["denoiser"] and 9 < estimated.levels.mean() < 60
     for sigma in ("auto", 100):  # the latter is far above, so that both levels are tried

@@ -27,6 +27,7 @@ _BELOW = (330, 34665, 34853, 40965)  # tags that tell the place of another direc
 _MOST_BELOW = 16  # directories of one tag that are looked at, by `is_raw` too
 _MOST_PLACES = 8  # where an EXIF block may begin in an AVIF file
 _MOST_COPIED = 2**31  # bytes, some tenths of a second
+_MOST_LISTS = 16  # of pictures in a JPEG, which has one
 _MOST_SCANS = 200  # of a JPEG; encoders make some ten, each of which takes 20 ms for 64 megapixels and more
 _LEAST_BLOCK = 128  # pixels for each block and precinct of a JPEG 2000 file; most have 4096 and more
 _MOST_PACKETS = 2**25  # of a JPEG 2000 file, about a second
@@ -57,7 +58,7 @@ def check_cost(file: BinaryIO, head: bytes, name: str) -> None:
         exif, lists, scans = _blocks_and_scans(file.read())
         if _copied(map(len, exif)) > _MOST_COPIED or is_costly(io.BytesIO(b"".join(exif))):
             what = "EXIF"
-        elif any(is_costly(io.BytesIO(block)) for block in lists):
+        elif len(lists) > _MOST_LISTS or any(is_costly(io.BytesIO(block)) for block in lists):
             what = "list of pictures"
         elif scans > _MOST_SCANS:
             raise ImageError(f"{name}: damaged or malicious: a JPEG of more than {_MOST_SCANS} scans; "

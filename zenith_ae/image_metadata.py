@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from PIL import Image
 
 from .errors import ImageError
-from .image_guard import is_costly
+from .image_guard import BYTES_OF_KIND, is_costly
 
 __all__ = [
     "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "avif_colours", "check_metadata", "described",
@@ -87,7 +87,7 @@ def read_metadata(image: Image.Image, turned: bool = True, sideways: bool = Fals
     resources = image.info.get("photoshop")  # of a JPEG
     iptc = resources.get(IPTC) if isinstance(resources, dict) else None
     if image.format == "TIFF":
-        iptc = getattr(image, "tag_v2", {}).get(_TIFF_IPTC)
+        iptc = _iptc_of_tiff(getattr(image, "tag_v2", {}))
     if isinstance(iptc, bytes) and iptc:
         metadata["iptc"] = iptc
     if image.format in ("JPEG", "MPO") and isinstance(text := image.info.get("comment"), bytes) and text:
@@ -104,6 +104,17 @@ def read_metadata(image: Image.Image, turned: bool = True, sideways: bool = Fals
         if min(dpi) > 0 and max(dpi) < 1e6:
             metadata["dpi"] = dpi[::-1] if sideways else dpi
     return metadata
+
+
+def _iptc_of_tiff(tags: Any) -> bytes | None:
+    """IPTC captions, which many say are numbers of 32 bits, and some store in the other order of bytes.
+
+    Of several numbers Pillow gives the first, so the bytes are taken as they are in the file.
+    """
+    raw = getattr(tags, "_tagdata", {}).get(_TIFF_IPTC) or tags.get(_TIFF_IPTC)
+    if not isinstance(raw, bytes) or raw.startswith(b"\x1c") or len(raw) % 4:
+        return raw if isinstance(raw, bytes) else None
+    return b"".join(raw[i : i + 4][::-1] for i in range(0, len(raw), 4))
 
 
 def _upright_xmp(xmp: bytes) -> bytes:
@@ -291,7 +302,7 @@ def _reset_orientation(exif: bytes) -> bytes | None:
 
 
 def without_orientation(exif: bytes) -> bytes:
-    """``exif`` whose first directory does not say any more that its picture is upright.
+    """``exif`` whose first directory does not say that its picture is upright; empty if that is all it said.
 
     Pillow's writer of AVIF makes a block that says how its picture lies anew, and not as it was. All other
     values stay where they are. As it is if it says otherwise, or nothing, or cannot be walked.
@@ -301,15 +312,28 @@ def without_orientation(exif: bytes) -> bytes:
     try:
         (at,) = struct.unpack_from(f"{order}I", exif, start + 4)
         (count,) = struct.unpack_from(f"{order}H", exif, start + at)
-        end = start + at + 2 + 12 * count + 4  # of the list, and of the place of the next one
-        for entry in range(start + at + 2, end - 4, 12):
-            if struct.unpack_from(f"{order}HHIH", exif, entry) == (ORIENTATION, 3, 1, 1) and end <= len(exif):
-                fewer = struct.pack(f"{order}H", count - 1)
-                rest = exif[start + at + 2 : entry] + exif[entry + 12 : end] + bytes(12)
-                return exif[: start + at] + fewer + rest + exif[end:]
+        first = start + at + 2
+        end = first + 12 * count + 4  # of the list, and of the place of the next one
+        entries = [struct.unpack_from(f"{order}HHII", exif, i) for i in range(first, end - 4, 12)]
+        (following,) = struct.unpack_from(f"{order}I", exif, end - 4)
     except struct.error:
-        pass
-    return exif
+        return exif
+    shared = any(  # where there is no such place, values may be
+        at <= place < end - start and size * BYTES_OF_KIND.get(kind, 0) > 4
+        for _, kind, size, place in entries
+    )
+    upright = [i for i, entry in enumerate(entries) if entry[:3] == (ORIENTATION, 3, 1)]
+    if (
+        shared
+        or len(upright) != 1
+        or struct.unpack_from(f"{order}H", exif, first + 12 * upright[0] + 8) != (1,)
+    ):
+        return exif
+    if count == 1 and not following:
+        return b""
+    entry = first + 12 * upright[0]
+    rest = exif[first:entry] + exif[entry + 12 : end] + bytes(12)
+    return exif[: start + at] + struct.pack(f"{order}H", count - 1) + rest + exif[end:]
 
 
 def _exchange(data: bytearray, first: int | None, second: int | None) -> None:

@@ -23,6 +23,7 @@ from .image_metadata import (
     GPS_BLOCK,
     INTEROPERABILITY,
     IPTC,
+    ORIENTATION,
     keep_letters,
     layout_of_pixels,
     upright,
@@ -169,13 +170,16 @@ def _tiff_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
 
 
 def _avif_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
-    if "exif" in options:
-        options["exif"] = without_orientation(options["exif"])
-        try:
-            Image.Exif().load(options["exif"])
-        except Exception:  # as the writer does it
-            del options["exif"]
+    if exif := without_orientation(options.pop("exif", b"")):
+        tags = Image.Exif()
+        try:  # as the writer does it, which writes anew what says how the picture lies
+            tags.load(exif)
+            if ORIENTATION in tags:
+                keep_letters(tags)
+                tags.tobytes()
+        except Exception:
             return (_DAMAGED,)
+        options["exif"] = tags if ORIENTATION in tags else exif
     return ()
 
 

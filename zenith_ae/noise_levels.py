@@ -264,7 +264,8 @@ def is_shared(picture: NDArray) -> bool:
     if rows < 1 or columns < 1:
         return False
     few = slice(None, None, max(1, rows // 32))
-    some = picture[: 16 * rows].reshape(rows, 16, -1)[few, :, : 3 * (16 * columns + 2)]
+    some = picture[: 16 * rows].reshape(rows, 16, width, 3)[few].reshape(-1, 16, 3 * width)
+    some = some[:, :, : 3 * (16 * columns + 2)]
     peak, inner = full_scale(picture.dtype), some[:, 1:-1, 3:-3]
 
     def of_blocks(x: NDArray) -> NDArray:
@@ -413,16 +414,20 @@ def _has_dots(code: NDArray, same: NDArray[np.uint8]) -> bool:
     All around such a one but for its own neighbours, of which none is the ``same`` (H, W), is of one colour.
     """
     reach, width = _DOT_RADIUS, code.shape[1]
-    alone = np.flatnonzero(same == 0)
-    alone = alone[:: len(alone) // _MOST_DOTS + 1]
+    count, plain = np.count_nonzero(same == 0), np.count_nonzero(same == 8)
+    every = count // _MOST_DOTS + 1  # rows
+    alone = np.flatnonzero(same[::every] == 0)
+    if not len(alone):
+        return False
+    alone += alone // width * (every - 1) * width
     wide = np.pad(code, reach, mode="edge")
     steps = np.arange(-reach, reach + 1)
     far = np.maximum(abs(steps[:, None]), abs(steps)) > 1
     around = (steps[:, None] * wide.shape[1] + steps)[far]
     at = (alone // width + reach) * wide.shape[1] + alone % width + reach
     colours = wide.ravel()[at[:, None] + around]
-    dots = np.mean((colours == colours[:, :1]).all(axis=1)) * np.count_nonzero(same == 0)
-    return bool(dots > _DOTS * np.count_nonzero(same == 8))
+    dots = np.mean((colours == colours[:, :1]).all(axis=1)) * count
+    return bool(dots > _DOTS * plain)
 
 
 def _one_number(picture: NDArray) -> NDArray:
