@@ -195,11 +195,9 @@ class _Run:
             self._skip(job)
 
     def _skip(self, job: Job) -> None:
-        why = (
-            f"it is the result of {job.maker}"
-            if job.maker
-            else (f"{job.output} exists; use --overwrite to replace it")
-        )
+        why = f"{job.output} exists; use --overwrite to replace it"
+        if job.maker:
+            why = f"it is the result of {job.maker}"
         sentence = f"{job.source}: skipped, {why}"
         self.reporter.result(_record(job) | {"status": "skipped"}, sentence)
 
@@ -308,7 +306,7 @@ def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
         skip = bool(job.maker) or (not overwrite and is_done(job))
         sentence = f"{job.source} -> {job.output}" + ("  (exists, would be skipped)" if skip else "")
         if job.maker:
-            sentence = f"{job.source}  (the result of {job.maker}, would be skipped)"
+            sentence = f"{job.source}  (is the result of {job.maker}, would be skipped)"
         reporter.result(_record(job) | {"status": "skipped" if skip else "planned"}, sentence)
     return 1 if failed else 0
 

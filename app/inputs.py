@@ -111,9 +111,7 @@ def plan(
     collection = any(os.path.isdir(item) or _is_pattern(item) for item in inputs)
     into_folder = _goes_into_folder(output, len(found), collection, kind)
     targets = ["" if entry.error else _target(entry, output, into_folder, kind) for entry in found]
-    if (
-        output is None and kind.tag and not overwrite
-    ):  # else what is named stays an input, and is not replaced
+    if output is None and kind.tag and not overwrite:  # then what is named is an input, and not replaced
         found = _with_makers(found, targets, kind.tag)
     return _jobs(found, targets, overwrite)
 
@@ -188,7 +186,7 @@ def _target(found: _Found, output: str | None, into_folder: bool, kind: Kind) ->
 
 
 def _with_makers(found: Sequence[_Found], targets: Sequence[str], tag: str) -> list[_Found]:
-    """Inputs, those that are results of others with these: a shell's ``*.jpg`` names them the second time."""
+    """Inputs, with the makers of those that are results of others: a shell's ``*.jpg`` names them all."""
     results = [
         i
         for i, entry in enumerate(found)

@@ -219,7 +219,7 @@ def test_what_a_shell_names_once_more_goes_on_and_leaves_out_its_own_results(her
         assert tree(here) == sorted([*first, *others])
     assert "a.denoised.png: skipped, it is the result of a.png" in capsys.readouterr().out
     assert run(["denoise", *first, "--dry-run", *dn]) == 0
-    assert "a.denoised.png  (the result of a.png, would be skipped)" in capsys.readouterr().out
+    assert "a.denoised.png  (is the result of a.png, would be skipped)" in capsys.readouterr().out
     picture("a.denoised.png", value=7)
     assert run(["denoise", *first, "--overwrite", *dn]) == 1  # what is named is not replaced
     assert "a.png: its output a.denoised.png is also an input" in capsys.readouterr().err

@@ -112,9 +112,10 @@ def _iptc_of_tiff(tags: Any) -> bytes | None:
     Of several numbers Pillow gives the first, so the bytes are taken as they are in the file.
     """
     raw = getattr(tags, "_tagdata", {}).get(_TIFF_IPTC) or tags.get(_TIFF_IPTC)
-    if not isinstance(raw, bytes) or raw.startswith(b"\x1c") or len(raw) % 4:
-        return raw if isinstance(raw, bytes) else None
-    return b"".join(raw[i : i + 4][::-1] for i in range(0, len(raw), 4))
+    if not isinstance(raw, bytes):
+        return None
+    swapped = b"".join(raw[i : i + 4][::-1] for i in range(0, len(raw), 4))
+    return swapped if raw[3:4] == b"\x1c" and len(raw) % 4 == 0 else raw
 
 
 def _upright_xmp(xmp: bytes) -> bytes:
@@ -322,16 +323,12 @@ def without_orientation(exif: bytes) -> bytes:
         at <= place < end - start and size * BYTES_OF_KIND.get(kind, 0) > 4
         for _, kind, size, place in entries
     )
-    upright = [i for i, entry in enumerate(entries) if entry[:3] == (ORIENTATION, 3, 1)]
-    if (
-        shared
-        or len(upright) != 1
-        or struct.unpack_from(f"{order}H", exif, first + 12 * upright[0] + 8) != (1,)
-    ):
+    found = [first + 12 * i for i, entry in enumerate(entries) if entry[:3] == (ORIENTATION, 3, 1)]
+    if shared or [struct.unpack_from(f"{order}H", exif, entry + 8) for entry in found] != [(1,)]:
         return exif
     if count == 1 and not following:
         return b""
-    entry = first + 12 * upright[0]
+    (entry,) = found
     rest = exif[first:entry] + exif[entry + 12 : end] + bytes(12)
     return exif[: start + at] + struct.pack(f"{order}H", count - 1) + rest + exif[end:]
 
