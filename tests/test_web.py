@@ -1523,7 +1523,9 @@ class TestPage:
         tab.wait("#denoise-get:visible")
 
     def test_who_waits_sees_the_place_in_the_queue(self, context, server, tab, tmp_path, held):
-        other, third = Tab(context, server), Tab(context, server)
+        # A browser has six connections to a server, and a page that waits takes two: the third has its own.
+        own = window(context.browser)
+        other, third = Tab(context, server), Tab(own, server)
         for i, page in enumerate((tab, other, third)):
             (tmp_path / f"{i}.png").write_bytes(png(i, (21 + i, 13)))
             page.upload(tmp_path / f"{i}.png")
@@ -1534,16 +1536,16 @@ class TestPage:
         other.wait("[data-place='Place 1 in the queue']")
         third.page.click("#denoise-go")
         third.wait("[data-place='Place 2 in the queue']")
-        with third.arrives():
-            third.page.click("#denoise-stop")
+        third.page.click("#denoise-stop")
+        third.wait("#denoise-stop:disabled")
         assert third.page.evaluate("document.activeElement.id") == "denoise-go"
         held.gate.set()
         for page in (tab, other):
             page.wait("#denoise-get:visible")
         third.page.wait_for_function("document.querySelector('[data-place^=Place]') === null")
         assert held.done == [21, 22] and not third.page.is_visible("#denoise-get")
-        for page in (other, third):
-            page.page.close()
+        other.page.close()
+        own.close()
 
     def test_broken_file_is_one_clear_line_and_the_page_goes_on(self, tab, tmp_path):
         (tmp_path / "broken.png").write_bytes(broken_png())
