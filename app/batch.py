@@ -184,7 +184,7 @@ class _Run:
             self.reporter.progress("")
 
     def _exists(self, job: Job) -> bool:
-        return bool(job.maker) or (not self.overwrite and is_done(job))
+        return not self.overwrite and is_done(job)
 
     def _leave(self, job: Job) -> None:
         """A job that there is nothing to do for, or that already failed."""
@@ -303,7 +303,7 @@ def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
             _tell_failure(job, job.error, reporter)
             failed += 1
             continue
-        skip = bool(job.maker) or (not overwrite and is_done(job))
+        skip = not overwrite and is_done(job)
         sentence = f"{job.source} -> {job.output}" + ("  (exists, would be skipped)" if skip else "")
         if job.maker:
             sentence = f"{job.source}  (is the result of {job.maker}, would be skipped)"

@@ -493,8 +493,8 @@ def _listing(kind: Kind) -> str:
 
 
 def is_done(job: Job) -> bool:
-    """Whether the output exists; a device or a pipe never does."""
-    return job.output != STDIO and os.path.isfile(job.output)
+    """Whether the output exists, or the input is one; a device or a pipe never does."""
+    return bool(job.maker) or (job.output != STDIO and os.path.isfile(job.output))
 
 
 def make_folder(output: str | Path) -> None:

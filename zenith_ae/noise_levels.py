@@ -395,17 +395,17 @@ def drawn_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
 
     own = [counted(mask) for mask in (same == 8, same < 8, same == 0)]
     plain, uneven, alone = (_summed_around(count, _AROUND) for count in own)
-    drawn = (uneven > 0) & (plain >= _LEAST_PLAIN * (plain + uneven))
-    strict = drawn & (alone <= _ALONE * uneven)
+    likely = (uneven > 0) & (plain >= _LEAST_PLAIN * (plain + uneven))
+    drawn = likely & (alone <= _ALONE * uneven)
     is_page = own[0].sum() >= _MOSTLY_PLAIN * same.size
-    if is_page and (drawn & ~strict).any() and not _has_dots(code, same):
+    if is_page and (likely & ~drawn).any() and not _has_dots(code, same):
         plain_beside, uneven_beside, alone_beside = (_summed_around(count, 1) for count in own)
-        soft = drawn & (alone <= _ALONE_AT_EDGES * uneven) & (alone_beside <= _ALONE_BESIDE * uneven_beside)
+        soft = likely & (alone <= _ALONE_AT_EDGES * uneven) & (alone_beside <= _ALONE_BESIDE * uneven_beside)
         crisp = plain_beside >= _LEAST_PLAIN * (plain_beside + uneven_beside)
         if not is_grey(picture):  # of faint grey noise many pixels are alike by chance
             crisp |= alone_beside <= _HARDLY_ALONE * uneven_beside
-        strict |= soft & crisp
-    return strict | (strict.any() & (uneven == 0))
+        drawn |= soft & crisp
+    return drawn | (drawn.any() & (uneven == 0))
 
 
 def _has_dots(code: NDArray, same: NDArray[np.uint8]) -> bool:
