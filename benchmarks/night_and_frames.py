@@ -11,11 +11,12 @@ have in common afterwards: of less colour, or of sharpened brightness. Plain par
 transparent surroundings of photographs with white noise of sigma 15 in a file of 8 bits, and a nearly white
 background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of a hundred pixels and more,
 as of a rendered or drawn picture, with white noise in a file. Crisp are photographs that were sharpened, as
-phones do, of which every other pixel is left out, or whose values were stretched, so far that much of them is
-black or white, also with white noise on top. Drawings are of thin strokes (text and shapes in a few plain
-colours, without soft edges), of soft edges (a page of text, an interface or line art) and halftones, as of
-print, as they are and with some harm. Dots are pixels that are black or white, or (hot) single values of
-bright colours beside weak white noise. PSNR in dB is that of the picture's own pixels.
+phones do, of which every other pixel is left out, whose colours were made more vivid, or whose values were
+stretched, so far that much of them is black or white, also with white noise on top. Drawings are of thin
+strokes (text and shapes in a few plain colours, without soft edges), of soft edges (a page of text, an
+interface or line art) and halftones, as of print, as they are and with some harm. Dots are pixels that are
+black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that of the
+picture's own pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -38,7 +39,16 @@ from zenith_ae.batches import LUMA
 from zenith_ae.images import to_8_bits
 from zenith_ae.metrics import psnr
 from zenith_ae.training.data import decode_rgb, iter_encoded
-from zenith_ae.training.degradations import Mixture, as_file, gaussian, grain, jpeg, mottled, salt_and_pepper
+from zenith_ae.training.degradations import (
+    Mixture,
+    as_file,
+    gaussian,
+    grain,
+    jpeg,
+    mottled,
+    salt_and_pepper,
+    saturated,
+)
 from zenith_ae.training.drawings import halftone, interface, line_art, strokes, text
 
 Harm = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # (1, H, W, 3) in [0, 1]
@@ -140,13 +150,21 @@ def _sharpened(clean: np.ndarray) -> np.ndarray:
     return jpeg(crisp, np.random.default_rng(0), 80)[0][0]
 
 
+def _vivid(picture: np.ndarray, factor: float) -> np.ndarray:
+    return np.uint8(np.clip(saturated(picture.astype(np.float32), factor), 0, 255) + 0.5)
+
+
+def _halved(picture: np.ndarray) -> np.ndarray:
+    size = picture.shape[1] // 2, picture.shape[0] // 2
+    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
+
+
 def _stretched(clean: np.ndarray, gain: float, middle: float) -> np.ndarray:
     return np.uint8(np.clip((clean - middle) * gain + middle, 0, 255) + 0.5)
 
 
 def _paler(picture: np.ndarray) -> np.ndarray:
-    """A picture with two fifths of its colour."""
-    return 0.4 * picture + 0.6 * (picture @ LUMA)[..., None]
+    return saturated(picture, 0.4)
 
 
 def _crisper(picture: np.ndarray) -> np.ndarray:
@@ -217,6 +235,8 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         ],
         "2.2 times as bright, white cut off": [_stretched(picture, 2.2, 0.0) for picture in clean],
         "twice the contrast": [_stretched(picture, 2.0, float(picture.mean())) for picture in clean],
+        "colours twice as vivid": [_vivid(picture, 2.0) for picture in clean],
+        "colours twice as vivid, at half the size": [_vivid(_halved(picture), 2.0) for picture in clean],
     }
 
     def camera(strength: int, more: dict[str, Any]) -> Callable[[int], Case]:

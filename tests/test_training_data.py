@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from zenith_ae.batches import orient
+from zenith_ae.batches import LUMA, orient
 from zenith_ae.errors import ConfigError, ImageError, OutputError
 from zenith_ae.pipelines import OFF_GRID
 from zenith_ae.training import degradations, drawings
@@ -504,6 +504,21 @@ def test_edited_photographs_are_brighter_of_more_contrast_or_sharper() -> None:
     assert 0.1 < np.mean([np.isin(r, (0, 255)).mean() > 0.05 for r in results]) < 1
     again = degradations.edited(photo, rng(7))
     np.testing.assert_array_equal(again, results[7])
+
+
+def test_some_edited_photographs_are_more_vivid(monkeypatch) -> None:
+    monkeypatch.setattr(degradations, "HARD", 0.0)
+    monkeypatch.setattr(degradations, "EDITED", (0.0, 0.0, 1.0, 0.0))
+    photo = (textured(64, 64) // 2 + 64).astype(np.uint8)
+    grey = np.repeat(photo[..., :1], 3, axis=2)
+    for seed in range(8):
+        vivid = degradations.edited(photo, rng(seed)).astype(float)
+        spread = [np.ptp(picture.astype(float), axis=2).mean() for picture in (vivid, photo)]
+        assert 1.1 < spread[0] / spread[1] <= 3.05
+        np.testing.assert_array_equal(degradations.edited(grey, rng(seed)), grey)
+    half = degradations.saturated(photo.astype(np.float32), 0.5)
+    np.testing.assert_allclose(half @ LUMA, photo @ LUMA, atol=1e-3)  # whose brightness stays
+    np.testing.assert_allclose(degradations.saturated(half, 2.0), photo, atol=1e-3)
 
 
 def test_edited_photographs_of_hard_contrast_are_mostly_black_and_white(monkeypatch) -> None:

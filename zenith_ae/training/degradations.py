@@ -66,8 +66,8 @@ POOR_QUALITY = 20, 50  # of JPEGs that show what they are
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
-EDITED = 0.45, 0.2, 0.55  # how often photographs get a gain, a tone curve, an unsharp mask
-GAIN, GAMMA = (1.1, 3.0), (0.5, 1.7)
+EDITED = 0.45, 0.2, 0.35, 0.55  # how often photographs get a gain, a tone curve, vivid colours, a mask
+GAIN, GAMMA, SATURATED = (1.1, 3.0), (0.5, 1.7), (1.2, 3.0)
 HARD, HARD_GAIN = 0.25, (1.5, 6.0)  # how often, and how much, they are made of hard contrast before
 MASK_RADIUS, MASK_PERCENT = (0.6, 2.5), (50, 260)
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
@@ -493,15 +493,15 @@ def flat_area(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, sharper.
+    """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, more vivid, sharper.
 
-    One to three of a gain, of all or about the mean, which clips much of it, a tone curve and an unsharp
-    mask; some before that of so much contrast that black and white are most of what is left. Takes and
-    returns uint8, unlike the degradations here: it is what is to stay.
+    One to four of a gain, of all or about the mean, which clips much of it, a tone curve, more vivid colours
+    and an unsharp mask; some before that of so much contrast that black and white are most of what is left.
+    Takes and returns uint8, unlike the degradations here: it is what is to stay.
     """
     while True:
-        gain, curve, mask = rng.random(3) < EDITED
-        if gain or curve or mask:
+        gain, curve, colour, mask = rng.random(4) < EDITED
+        if gain or curve or colour or mask:
             break
     values = picture.astype(np.float32)
     if rng.random() < HARD:
@@ -513,12 +513,20 @@ def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         values = np.clip((values - middle) * np.float32(_log_uniform(rng, GAIN)) + middle, 0, 255)
     if curve:
         values = 255 * (values / 255) ** np.float32(_log_uniform(rng, GAMMA))
+    if colour:
+        values = np.clip(saturated(values, _log_uniform(rng, SATURATED)), 0, 255)
     result = np.rint(values).astype(np.uint8)
     if mask:
         radius, percent = rng.uniform(*MASK_RADIUS), _whole(rng, MASK_PERCENT)
         filtered = ImageFilter.UnsharpMask(radius, percent, threshold=int(rng.integers(4)))
         result = np.asarray(Image.fromarray(result).filter(filtered))
     return result
+
+
+def saturated(picture: np.ndarray, factor: float) -> np.ndarray:
+    """Colours (..., 3) by ``factor`` further from the grey of the same luma, not clipped."""
+    grey = (picture @ LUMA)[..., None]
+    return grey + np.float32(factor) * (picture - grey)
 
 
 def as_file(x: np.ndarray) -> np.ndarray:
