@@ -26,7 +26,7 @@ from .inputs import STDIO, Job, is_done, make_folder
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Reporter", "Work", "run_jobs", "show_plan", "wants_traceback"]
+__all__ = ["Reporter", "Work", "leave", "run_jobs", "show_plan", "wants_traceback"]
 
 
 def _in_one_row(text: str) -> str:
@@ -102,8 +102,18 @@ class Reporter:
 
     @staticmethod
     def _write(stream: TextIO, text: str, end: str = "\n") -> None:
-        stream.write(text + end)
-        stream.flush()
+        try:
+            stream.write(text + end)
+            stream.flush()
+        except OSError:
+            if stream is not sys.stderr:
+                raise
+            leave(stream)  # a log on a full disk: pictures are worth more than what is said of them
+
+
+def leave(stream: TextIO) -> None:
+    """Let a stream that cannot be written lead nowhere, also with what it still holds at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @dataclass(frozen=True)

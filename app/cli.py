@@ -21,7 +21,7 @@ from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
 from zenith_ae.files import is_for_want_of_room, reason, visible
 
-from .batch import wants_traceback
+from .batch import leave, wants_traceback
 from .inputs import STDIO, Job, Kind
 from .session import (
     EQUAL,
@@ -396,7 +396,7 @@ def run(arguments: list[str] | None = None) -> int:
         complain(" ".join(str(error).split()))
         return 1
     except BrokenPipeError:
-        _leave_stdout()  # the reader has gone
+        leave(sys.stdout)  # the reader has gone
         return 1
     except MemoryError:
         complain("not enough memory")
@@ -407,7 +407,7 @@ def run(arguments: list[str] | None = None) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            _leave_stdout()
+            leave(sys.stdout)
         return 1
     except Exception as error:
         if wants_traceback(error):
@@ -417,10 +417,8 @@ def run(arguments: list[str] | None = None) -> int:
         return 1
 
 
-def _leave_stdout() -> None:
-    """Keep the interpreter from complaining at exit about what it could not write."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def complain(text: str) -> None:
-    print(f"zenith-ae: {visible(text)}", file=sys.stderr)
+    try:
+        print(f"zenith-ae: {visible(text)}", file=sys.stderr, flush=True)
+    except OSError:
+        leave(sys.stderr)

@@ -28,13 +28,18 @@ import click
 from zenith_ae.errors import ImageError, OutputError, ZenithError
 from zenith_ae.files import is_device, is_passed_by, is_result, reason
 
-__all__ = ["STDIO", "EmptyFolderError", "Job", "Kind", "is_done", "make_folder", "names_folder", "plan"]
+__all__ = ["STDIO", "EmptyFolderError", "Job", "Kind", "SharedOutputError", "is_done", "make_folder",
+           "names_folder", "plan", "shared_output"]  # fmt: skip
 
 STDIO = "-"
 
 
 class EmptyFolderError(ImageError):
     """A folder holds no file to work on, which a watched one may do for a while."""
+
+
+class SharedOutputError(OutputError):
+    """Another input has the same output."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,9 +236,7 @@ def _jobs(found: Sequence[_Found], targets: Sequence[str], overwrite: bool) -> l
                 f"{source}: would be replaced by its own output; choose another place with -o"
             )
         elif owner:
-            error = OutputError(
-                f"{source}: its output {target} is also that of {owner}; run it with another -o"
-            )
+            error = shared_output(source, target, owner)
         elif here & origins:
             error = OutputError(
                 f"{source}: its output {target} is also an input; choose another place with -o"
@@ -242,6 +245,10 @@ def _jobs(found: Sequence[_Found], targets: Sequence[str], overwrite: bool) -> l
             owners.setdefault(place, (source, origin))
         jobs[i] = Job(source, target, error)
     return [jobs[i] for i in sorted(jobs)]
+
+
+def shared_output(source: str, output: str, other: str) -> SharedOutputError:
+    return SharedOutputError(f"{source}: its output {output} is also that of {other}; run it with another -o")
 
 
 _Place = tuple[object, ...]

@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import h11
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -23,13 +27,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, Counter
 from prometheus_client.exposition import generate_latest
 from pydantic import BeforeValidator
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
 from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, WeightsError, ZenithError
 from zenith_ae.files import visible
 
-from .server_jobs import Worker
+from .server_jobs import STALL, Worker
 from .session import denoised, encoding_notes, noise_level
 from .tools import Limits
 
@@ -124,12 +129,13 @@ def _add_operations(app: FastAPI, worker: Worker) -> None:
         return read_picture(data, "body", limits.pixels, every)
 
     def answer(result: Picture, model: Any, format: str | None, quality: int | None, strip: bool,
-               headers: dict[str, str] | None = None) -> Response:  # fmt: skip
+               look: Progress, headers: dict[str, str] | None = None) -> Response:  # fmt: skip
         from PIL import Image
 
         from zenith_ae.image_writing import encode_picture, suffix_for, write_format
 
         suffix = f".{format}" if format else suffix_for(result.format)
+        look(1.0)  # an encoder cannot be stopped once it has begun
         buffer = io.BytesIO()
         notes = result.every_note + encode_picture(
             result.stripped() if strip else result, buffer, suffix, "result", quality
@@ -167,7 +173,7 @@ def _add_operations(app: FastAPI, worker: Worker) -> None:
                                   f"{limits.pixels}; ask for fewer")  # fmt: skip
             result, mean = denoised(denoiser, noisy, sigma, settings, progress=look)
             worker.pixels.labels("denoise").inc(noisy.area * int(passes))
-            return answer(result, denoiser, format, quality, strip, {"X-Zenith-Sigma": f"{mean:.2f}"})
+            return answer(result, denoiser, format, quality, strip, look, {"X-Zenith-Sigma": f"{mean:.2f}"})
 
         return await worker.run("denoise", request, work)
 
@@ -216,7 +222,7 @@ def _add_operations(app: FastAPI, worker: Worker) -> None:
                                   "its latents")  # fmt: skip
             result = autoencoder.decode_picture(file, progress=look)
             worker.pixels.labels("decode").inc(file.width * file.height)
-            return answer(result, autoencoder, format, quality, False)
+            return answer(result, autoencoder, format, quality, False, look)
 
         return await worker.run("decode", request, work)
 
@@ -396,8 +402,37 @@ curl --data-binary "@photo.latent.safetensors" "{escape(host)}/decode?format=web
 <p>The machine-readable description is <a href="openapi.json">openapi.json</a>.</p></body></html>"""
 
 
+class _Protocol(H11Protocol):
+    """HTTP whose requests have `STALL` seconds for their heads: idle connections would take all there are."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_waiting()
+
+    def _await_head(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(STALL, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
 def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
-    """Serve until SIGINT or SIGTERM, whose handlers are then called once more.
+    """Serve until SIGINT, SIGTERM or SIGHUP, whose handlers are then called once more.
 
     Raises
     ------
@@ -410,5 +445,31 @@ def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
         address = f"[{address}]" if ":" in address else address
         print(f"zenith-ae: http://{address}:{number}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
         config = uvicorn.Config(create_app(limits, threads), log_level="warning", server_header=False,
-                                timeout_graceful_shutdown=GRACE)  # fmt: skip
-        uvicorn.Server(config).run([listener])
+                                timeout_graceful_shutdown=GRACE, http=_Protocol)  # fmt: skip
+        server = uvicorn.Server(config)
+        with _ended_by_hangup(server):
+            server.run([listener])
+
+
+@contextmanager
+def _ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
+    """SIGHUP ends a server as SIGTERM does, which it minds itself."""
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    handler = signal.getsignal(hangup) if hangup else signal.SIG_IGN
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    if hangup is None or handler is signal.SIG_IGN or elsewhere:
+        yield
+        return
+    came = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.set()
+        server.should_exit = True
+
+    signal.signal(hangup, end)
+    try:
+        yield
+    finally:
+        signal.signal(hangup, handler)
+    if came.is_set():
+        signal.raise_signal(hangup)

@@ -261,8 +261,7 @@ def read_frames(options: dict[str, Any]) -> Callable[[Job], Picture]:
     asked = picture_suffix(options)
 
     def read_those(job: Job) -> Picture:
-        named = "" if job.output == STDIO or is_device(job.output) else Path(job.output).suffix
-        suffix = asked or named
+        suffix = asked or _named(job.output)
         return read(job, every=not suffix or holds_several(suffix))
 
     return read_those
@@ -277,8 +276,8 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture, bool], tu
     def write(job: Job, picture: Picture, overwrite: bool) -> tuple[str, ...]:
         if options["strip"]:
             picture = picture.stripped()
-        suffix = asked or suffix_for(picture.format)
-        device = is_device(job.output)  # its name tells no format, and writers want to go back in a file
+        suffix = asked or _named(job.output) or suffix_for(picture.format)
+        device = is_device(job.output)  # writers want to go back in a file
         if job.output != STDIO and not device:
             return write_picture(picture, job.output, quality, overwrite)
         buffer = io.BytesIO()
@@ -291,6 +290,14 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture, bool], tu
         return notes
 
     return write
+
+
+def _named(output: str) -> str:
+    """The suffix by which an output's name tells its format; "" where it tells none, as of most devices."""
+    from zenith_ae.image_writing import WRITABLE_SUFFIXES
+
+    suffix = "" if output == STDIO else Path(output).suffix.lower()
+    return suffix if suffix in WRITABLE_SUFFIXES or not is_device(output) else ""
 
 
 def picture_suffix(options: dict[str, Any]) -> str | None:

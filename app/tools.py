@@ -220,6 +220,8 @@ def serve(
         ) from None
     from zenith_ae.engine import native  # whose error says why there are no kernels
 
+    if not host.strip():
+        raise click.UsageError("--host is empty (a variable that is not set?); give an address")
     native.current_isa()  # a server that can compute nothing had better not start
     try:
         listen(host, port, Limits(max_upload * 2**20, max_pixels, jobs, queue, timeout), threads)
@@ -229,9 +231,8 @@ def serve(
         ) from None
     except (KeyboardInterrupt, SystemExit) as end:
         if is_working():  # for nobody any more
-            interrupted = isinstance(end, KeyboardInterrupt)
-            if interrupted:
+            if isinstance(end, KeyboardInterrupt):
                 click.echo("zenith-ae: interrupted", err=True)
-            os._exit(130 if interrupted else 143)
+            os._exit(130 if isinstance(end, KeyboardInterrupt) else int(end.code or 0))
         raise
     raise KeyboardInterrupt  # it was ended by one

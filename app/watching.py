@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from zenith_ae.errors import OutputError
+from zenith_ae.errors import FormatError, OutputError
 
 from .batch import Reporter, Work, run_jobs
-from .inputs import EmptyFolderError, Job, is_done
+from .inputs import EmptyFolderError, Job, SharedOutputError, is_done, shared_output
 
 __all__ = ["Watch"]
 
@@ -80,6 +80,7 @@ class Watch:
         self.work, self.reporter, self.overwrite = replace(work, write=self._write), reporter, overwrite
         self._write_result = work.write
         self._inputs: defaultdict[str, _Input] = defaultdict(_Input)
+        self._makers: dict[str, str] = {}  # of what input each output came
 
     def forever(self) -> NoReturn:
         self.reporter.detail("watching; Ctrl-C ends it")
@@ -95,7 +96,7 @@ class Watch:
         """Jobs that no work will come of (as two inputs for one output), to be told, and those to do now."""
         there = os.path.isdir(self.folder)
         planned = self.plan() if there else []
-        jobs = [job for job in planned if not isinstance(job.error, EmptyFolderError)]
+        jobs = [self._first_come(job) for job in planned if not isinstance(job.error, EmptyFolderError)]
         now = {job.source: _state(job.source) for job in jobs}
         for source, known in self._inputs.items():
             # What failed, or could have no turn, and has gone since is new when it comes back.
@@ -121,6 +122,15 @@ class Watch:
                 del self._inputs[source]
         return hopeless, due
 
+    def _first_come(self, job: Job) -> Job:
+        """Of two inputs for one output the one that was there first has it, whatever a plan prefers."""
+        maker = self._makers.get(job.output) if is_done(job) else None
+        if maker == job.source and isinstance(job.error, SharedOutputError):
+            return replace(job, error=None)
+        if maker not in (None, job.source) and job.error is None:
+            return replace(job, error=shared_output(job.source, job.output, str(maker)))
+        return job
+
     def _do(self, due: Sequence[Job]) -> None:
         replaced: list[Job] = []
         fresh: list[Job] = []
@@ -135,7 +145,9 @@ class Watch:
             known = self._inputs[job.source]
             pause = known.pause or min(RETRY * self.interval, LONGEST_PAUSE)
             known.again, known.pause = None, 0.0
-            if isinstance(failures.get(job), OutputError | MemoryError):  # which no change of the input mends
+            failure = failures.get(job)
+            # What no change of the input mends.
+            if isinstance(failure, OutputError | MemoryError) and not isinstance(failure, FormatError):
                 known.again, known.pause = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE)
 
     def _write(self, job: Job, result: Any, overwrite: bool) -> Sequence[str]:
@@ -145,6 +157,7 @@ class Watch:
             overwrite = False
         notes = self._write_result(job, result, overwrite)
         known.made = _state(job.output)
+        self._makers[job.output] = job.source
         return notes
 
 

@@ -708,6 +708,18 @@ def test_a_full_standard_output_is_one_line_and_exit_code_1(here, arguments):
     assert done.stderr.count("\n") == 1 and "standard output: No space left on device" in done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_log_does_not_stop_the_work(here, dn):
+    Path(picture("in/a.png")).write_bytes(b"no picture")
+    picture("in/b.png")
+    for given, code in (("in", 1), ("gone.png", 1), ("--nonsense", 2)):
+        with open("/dev/full", "w") as full:
+            command = [sys.executable, "-m", "zenith_ae", "denoise", given, "-o", "out/", *dn]
+            done = subprocess.run(command, stderr=full, stdout=subprocess.DEVNULL, check=False)
+        assert done.returncode == code
+    assert tree("out") == ["b.denoised.png"]
+
+
 def test_stdin_may_go_to_a_file_and_a_file_to_stdout(here, dn, pipes):
     out = pipes(Path(picture("a.png")).read_bytes())
     assert run(["denoise", "-", "-o", "b.png", *dn]) == 0
@@ -1515,6 +1527,30 @@ def test_watch_says_again_that_two_inputs_want_one_output_once_they_did_not(here
     assert capsys.readouterr().err.count("is also that of") == 2
 
 
+def test_watch_leaves_an_output_to_the_input_that_was_there_first(here, dn, capsys, monkeypatch):
+    picture("in/a.gif")
+    events = {3: lambda: picture("in/a.png", value=7), 6: lambda: picture("in/a.gif", value=200),
+              9: lambda: os.remove("in/a.gif")}  # fmt: skip
+    watch_for(12, monkeypatch, events)
+    assert run(["watch", "in", "-o", "out", *dn]) == 130
+    out, err = capsys.readouterr()
+    assert out.count("in/a.gif -> ") == 2 and "in/a.png -> " not in out
+    assert err.count("in/a.png: its output out/a.denoised.png is also that of in/a.gif; run it with") == 1
+    assert err.count("is also that of") == 1
+    assert pixel("out/a.denoised.png") == (210, 210, 210)
+
+
+def test_watch_tries_once_what_a_format_cannot_hold(here, dn, capsys, monkeypatch):
+    Image.new("RGBA", (9, 6), (1, 2, 3, 100)).save("a.png")
+    Path("in").mkdir()
+    os.rename("a.png", "in/a.png")
+    clock = [0.0]
+    watch_for(40, monkeypatch, {look: lambda: clock.__setitem__(0, clock[0] + 100) for look in range(40)})
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    assert run(["watch", "in", "-o", "out", "--format", "jpg", *dn]) == 130
+    assert capsys.readouterr().err.count("JPEG cannot hold transparency") == 1
+
+
 def test_watch_waits_for_a_folder_that_is_away(here, dn, monkeypatch):
     Path("in").mkdir()
     looks = []
@@ -2027,6 +2063,10 @@ def test_pictures_go_to_devices(here, dn, capsys):
     with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE) as reader:
         assert run(["denoise", "a.png", *dn, "-o", "pipe", "--format", "jpg"]) == 0
         assert reader.communicate()[0].startswith(b"\xff\xd8\xff")
+    os.mkfifo("pipe.webp")  # whose name tells the format
+    with subprocess.Popen(["cat", "pipe.webp"], stdout=subprocess.PIPE) as reader:
+        assert run(["denoise", "a.png", *dn, "-o", "pipe.webp"]) == 0
+        assert reader.communicate()[0].startswith(b"RIFF")
     program = f'"{sys.executable}" -m zenith_ae denoise a.png {" ".join(dn)} -q'
     from_stdin = program.replace("denoise a.png", "denoise /dev/stdin") + " < a.png > b.png"
     to = (f"{program} -o >(cat > b.png; echo done > there)", f"{program} -o /dev/stdout > b.png", from_stdin)

@@ -385,6 +385,54 @@ def test_work_that_nobody_waits_for_any_more_ends(monkeypatch):
         assert client.post("/denoise?sigma=5", content=body).status_code == 200
 
 
+def test_what_nobody_waits_for_any_more_is_not_encoded(monkeypatch):
+    """An encoder cannot be stopped, and may take minutes."""
+    release, encoded = threading.Event(), []
+
+    def slow(denoiser, noisy, *arguments, **options):
+        assert release.wait(60)
+        return noisy, 0.0
+
+    monkeypatch.setattr(server_module, "denoised", slow)
+    monkeypatch.setattr(zenith_ae.image_writing, "encode_picture", lambda *a, **k: encoded.append(a) or ())
+    with TestClient(create_app(Limits(jobs=1, queue=0, seconds=0.2), threads=1)) as client:
+        assert client.post("/denoise?sigma=5", content=png(noisy())).status_code == 504
+        release.set()
+        deadline = time.monotonic() + 60
+        while client.get("/health").json()["in_progress"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not client.get("/health").json()["in_progress"]
+    assert not encoded
+
+
+def test_a_connection_without_a_whole_head_of_a_request_is_closed(monkeypatch):
+    uvicorn = pytest.importorskip("uvicorn")
+    monkeypatch.setattr(server_module, "STALL", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(create_app(threads=1), log_level="error", http=server_module._Protocol)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            address = listener.getsockname()
+            with socket.create_connection(address, timeout=30) as silent, \
+                    socket.create_connection(address, timeout=30) as slow, \
+                    socket.create_connection(address, timeout=30) as good:  # fmt: skip
+                slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: ")
+                good.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert good.recv(99).startswith(b"HTTP/1.1 200")
+                assert silent.recv(1) == slow.recv(1) == b""
+            with socket.create_connection(address, timeout=30) as late:  # one that takes its time, but comes
+                late.sendall(b"POST /denoise HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n")
+                time.sleep(1.5)
+                late.sendall(b"what")
+                assert late.recv(99).startswith(b"HTTP/1.1 400")
+        finally:
+            server.should_exit = True
+            thread.join(30)
+    assert not thread.is_alive()
+
+
 def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):
     """Through the ASGI interface: the test client cannot hang up."""
     begun, release, done = threading.Event(), threading.Event(), []
@@ -464,6 +512,27 @@ def test_the_program_listens_serves_and_ends_with_130():
     finally:
         server.kill()
         server.stderr.close()
+
+
+def test_a_terminal_that_goes_ends_the_program_without_a_word():
+    program = [sys.executable, "-m", "zenith_ae", "serve", "--port", "0", "--threads", "1"]
+    server = subprocess.Popen(program, stderr=subprocess.PIPE, text=True,
+                              env=os.environ | {"PYTHONUNBUFFERED": "1"})  # fmt: skip
+    try:
+        address = server.stderr.readline().split()[1]
+        with urllib.request.urlopen(address + "health", timeout=60) as response:
+            assert response.status == 200
+        server.send_signal(signal.SIGHUP)
+        assert server.wait(30) == 129
+        assert server.stderr.read() == ""
+    finally:
+        server.kill()
+        server.stderr.close()
+
+
+def test_an_empty_host_is_wrong_usage_and_not_every_address():
+    result = CliRunner().invoke(serve, ["--host", "", "--port", "0"])
+    assert result.exit_code == 2 and "--host is empty" in result.output
 
 
 def test_clients_see_that_a_body_is_too_long_and_endless_ones_are_cut_off():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .errors import (
         ConfigError,
         ExistsError,
+        FormatError,
         ImageError,
         IsaError,
         LatentError,
@@ -40,6 +41,7 @@ __all__ = [
     "ConfigError",
     "Denoiser",
     "ExistsError",
+    "FormatError",
     "ImageError",
     "IsaError",
     "LatentError",

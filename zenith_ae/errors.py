@@ -40,6 +40,10 @@ class OutputError(ZenithError, OSError):
     """A result that could not be written; nothing was replaced."""
 
 
+class FormatError(OutputError):
+    """A result that no file of its format can hold; one of another format can."""
+
+
 class ExistsError(OutputError, FileExistsError):
     """A result whose place is taken by a file that was not to be replaced."""
 

@@ -15,7 +15,7 @@ from PIL import ExifTags, Image
 
 from .batches import as_picture, full_scale
 from .deep_colour import is_deep, two_bytes_wide, write_netpbm, write_png
-from .errors import OutputError
+from .errors import FormatError, OutputError
 from .files import as_path, atomic_writer, reason
 from .image_bytes import bmp_with_alpha, join_tiffs, widen_tiff
 from .image_metadata import (
@@ -298,8 +298,9 @@ def write_picture(
     Raises
     ------
     OutputError
-        If the suffix is unknown, the format has no alpha channel but the picture has, or the
-        file cannot be written (an ExistsError, if it is not to be overwritten). Then nothing was replaced.
+        If the suffix is unknown, or the format cannot hold the picture, as JPEG an alpha channel (both are a
+        FormatError), or the file cannot be written (an ExistsError, if it is not to be overwritten). Then
+        nothing was replaced.
     ImageError
         If it is no picture, or several, or a `Picture` whose pixels are not what its layout says.
     ValueError
@@ -317,7 +318,7 @@ def write_picture(
 def _format(suffix: str, name: str) -> _Format:
     if suffix.lower() not in _FORMATS:
         what = suffix or "a file without suffix"
-        raise OutputError(f"{name}: cannot write {what}; use one of {' '.join(_FORMATS)}")
+        raise FormatError(f"{name}: cannot write {what}; use one of {' '.join(_FORMATS)}")
     return _FORMATS[suffix.lower()]
 
 
@@ -331,7 +332,7 @@ def encode_picture(
     spec = _format(suffix, name)
     check_picture(picture)
     if spec.name == "JPEG" and max(picture.height, picture.width) > JPEG_SIDE:
-        raise OutputError(f"{name}: a JPEG holds at most {JPEG_SIDE} pixels a side; choose .png or .tif")
+        raise FormatError(f"{name}: a JPEG holds at most {JPEG_SIDE} pixels a side; choose .png or .tif")
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
     picture, lost = _as_one_file(picture, spec)
@@ -348,7 +349,7 @@ def encode_picture(
         KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, SyntaxError,
         struct.error,
     ) as error:  # fmt: skip
-        raise OutputError(
+        raise FormatError(
             f"{name}: cannot be written as {spec.name} ({str(error)[:120]}); try .png"
         ) from None
     return notes
@@ -522,5 +523,5 @@ def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple
         image = image.convert("RGBA")
     if image.mode == "RGBA" and image.mode not in spec.modes:
         also = f" (the picture is of a {picture.format} file)" if picture.format else ""
-        raise OutputError(f"{name}: {spec.name} cannot hold transparency; choose .png, .webp or .tif{also}")
+        raise FormatError(f"{name}: {spec.name} cannot hold transparency; choose .png, .webp or .tif{also}")
     return image, notes
