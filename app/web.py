@@ -94,7 +94,9 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
             page.launch(
                 server_name=_bracketed(host), server_port=port, prevent_thread_lock=True, quiet=True,
                 share=False, inbrowser=False, show_error=False, max_file_size=max_upload * 2**20,
-                allowed_paths=[], run_history=False, enable_monitoring=False, mcp_server=False,
+                # Of which all is to be had anyway; else a name with a dot in front is refused where the
+                # working folder lies above.
+                allowed_paths=[str(folder)], run_history=False, enable_monitoring=False, mcp_server=False,
                 ssr_mode=False, pwa=False,
                 footer_links=["api"], theme=web_page.theme(), css_paths=web_page.STYLE, js=script,
                 app_kwargs={"middleware": [Middleware(Guard)], "docs_url": None, "redoc_url": None},

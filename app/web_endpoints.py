@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from zenith_ae.errors import ConfigError
 from zenith_ae.latents import DTYPES
 from zenith_ae.pipelines import PASSES
 
@@ -119,6 +120,8 @@ def add_endpoints(workshop: Workshop) -> None:
 
 def _level(sigma: float | None) -> float | None:
     """A noise level of the API, where a negative one, or none, is to be estimated."""
+    if isinstance(sigma, bool):
+        raise ConfigError("the noise level is a number of 0 to 255, or -1 to estimate it, not true or false")
     return None if sigma is None or sigma < 0 else sigma
 
 

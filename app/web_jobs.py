@@ -188,7 +188,8 @@ class Workshop:
         if isinstance(error, MemoryError):
             return f"{name}: not enough memory; try a smaller picture"
         if isinstance(error, ZenithError):
-            return " ".join(str(error).split()).replace(f"{self.folder}{os.sep}", "")
+            text = " ".join(str(error).split()).replace(f"{self.folder}{os.sep}", "")
+            return text.replace("; set ZENITH_MAX_PIXELS to allow it", "; make it smaller first")
         if is_for_want_of_room(error):
             return f"{name}: no room for the result on the computer that works here; free some and try again"
         print(f"zenith-ae: {name}: unexpected {type(error).__name__}: {error}", file=sys.stderr)

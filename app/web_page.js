@@ -28,6 +28,26 @@
         for (const place of document.querySelectorAll('.outcome')) place.setAttribute('aria-live', 'polite');
     });
 
+    // A picture that is dropped beside its place is taken all the same: the browser would leave the page for it.
+    const carries = (event) => event.dataTransfer?.types.includes('Files');
+    document.addEventListener('dragover', (event) => { if (carries(event)) event.preventDefault(); });
+    document.addEventListener('drop', (event) => {
+        if (!carries(event) || event.defaultPrevented) return;
+        event.preventDefault();
+        const tab = [...document.querySelectorAll('[role=tabpanel]')].find((panel) => panel.offsetParent);
+        const kept = new DataTransfer();  // the event's own files are gone when it is over
+        for (const file of event.dataTransfer.files) kept.items.add(file);
+        const give = (tries) => {
+            const field = tab?.querySelector('input[type=file]');
+            if (field) {
+                field.files = kept.files;
+                field.dispatchEvent(new Event('change', {bubbles: true}));
+            } else if (tries) setTimeout(give, 50, tries - 1);
+        };
+        if (!tab?.querySelector('input[type=file]')) tab?.querySelector('button[aria-label=Clear]')?.click();
+        give(40);
+    });
+
     // The place in the queue, in words, to where CSS shows it.
     watch(() => {
         for (const line of document.querySelectorAll('.meta-text, .meta-text-center')) {
@@ -70,7 +90,9 @@
                 if (result && known.asked) Object.assign(known, {of: known.asked, asked: null, busy: false});
                 if (result) follow(tab);
             }
-            place?.classList.toggle('stale', !!place.querySelector('.result') && others(tab).length > 0);
+            const shown = !!place?.querySelector('.result'), stale = shown && others(tab).length > 0;
+            place?.classList.toggle('stale', stale);
+            place?.classList.toggle('earlier', shown && known.busy && !stale);
         }
     };
     const listen = (event, place, work) => document.addEventListener(event, ({target}) => {

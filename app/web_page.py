@@ -69,8 +69,12 @@ def theme() -> gr.themes.Base:
     ).set(
         **label,
         **{f"{name}_dark": value for name, value in label.items() if "color" in name or "fill" in name},
-        button_primary_background_fill="*primary_600",
-        button_primary_background_fill_hover="*primary_700",
+        # White on these is 5.2 : 1 and more.
+        button_primary_background_fill="*primary_700",
+        button_primary_background_fill_dark="*primary_700",
+        button_primary_background_fill_hover="*primary_800",
+        button_primary_background_fill_hover_dark="*primary_800",
+        link_text_color="*primary_700",
         checkbox_label_background_fill_selected="*primary_100",
         checkbox_label_background_fill_selected_dark="*primary_900",
         checkbox_label_text_color_selected="*body_text_color",

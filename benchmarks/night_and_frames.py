@@ -387,7 +387,7 @@ def decibels(
 
 @click.command()
 @click.argument("models", nargs=-1)
-@click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
+@click.option("--pictures", type=click.IntRange(1), default=24, show_default=True, help="How many of CBSD68.")
 def main(models: tuple[str, ...], pictures: int) -> None:
     names = models or ("zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large")
     denoisers = [zenith_ae.load(name) for name in names]

@@ -13,11 +13,10 @@ from collections.abc import Callable
 
 import click
 import numpy as np
-from night_and_frames import photographs, print_head, print_means
+from night_and_frames import ALL, decibels, photographs, print_head, print_means
 from PIL import Image
 
 import zenith_ae
-from zenith_ae.metrics import psnr
 from zenith_ae.training.degradations import as_file, blur
 
 Degrade = Callable[[np.ndarray], np.ndarray]  # (H, W, 3) uint8 both
@@ -68,7 +67,7 @@ CASES: dict[str, Degrade] = {
 
 @click.command()
 @click.argument("models", nargs=-1)
-@click.option("--pictures", default=24, show_default=True, help="How many of CBSD68.")
+@click.option("--pictures", type=click.IntRange(1), default=24, show_default=True, help="How many of CBSD68.")
 def main(models: tuple[str, ...], pictures: int) -> None:
     sharpeners = [zenith_ae.load(name) for name in models or ("zenith-deblur",)]
     clean = photographs(pictures)
@@ -77,7 +76,7 @@ def main(models: tuple[str, ...], pictures: int) -> None:
         rows = []
         for picture in clean:
             given = degrade(picture)
-            rows.append([psnr(given, picture), *(psnr(model(given), picture) for model in sharpeners)])
+            rows.append(decibels(given, picture, ALL, sharpeners))
         print_means(name.strip(), rows)
 
 

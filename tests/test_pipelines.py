@@ -3,6 +3,7 @@ import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -887,7 +888,9 @@ def test_a_round_trip_warns_once_and_of_the_callers_line(kind, ae):
     }[kind]
     with pytest.warns(UserWarning, match="many values are negative") as caught:
         ae.roundtrip(image)
-    assert [warning.filename for warning in caught] == [__file__]
+    said = [str(warning.message) for warning in caught]
+    assert {warning.filename for warning in caught} == {__file__}
+    assert len(said) == len(set(said)) == 1 + (kind == "Pillow")  # of which it is also said that they are cut
 
 
 @pytest.mark.parametrize(
@@ -1246,3 +1249,117 @@ def test_a_size_may_be_an_array(ae):
 def test_layers_beyond_sense_are_refused(layers):
     with pytest.raises(ConfigError, match="must be"):
         random_weights(spec.ModelConfig("a", "autoencoder", {"encoder": (*layers, spec.Clamp())}, 3))
+
+
+# ---- what callers of the library may get wrong
+
+
+@pytest.fixture(scope="module")
+def fast():
+    return zenith_ae.load("zenith-denoise-fast", threads=1)  # which has an estimator
+
+
+def _twelve_bits(channels):
+    values = np.random.default_rng(0).normal(2000, 150, (16, 16, channels)).clip(0, 4095).astype(np.uint16)
+    if channels in (2, 4):
+        values[..., -1] = 65535  # alpha that hides nothing
+    return values
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_values_of_fewer_bits_are_told_of_once_whatever_holds_them(fast, channels, tmp_path):
+    values = _twelve_bits(channels)
+    layout = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[channels]
+    images = [values, Picture(values, layout, layout)]
+    images += [Image.fromarray(values[..., 0])] if channels == 1 else []
+    for image in images:
+        for call in (fast, fast.estimate_sigma):
+            with pytest.warns(UserWarning, match="if these are 1[12] bits") as caught:
+                call(image)
+            assert [warning.filename for warning in caught] == [__file__]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fast(image, 10)  # where the level is told, nothing is looked for
+    write_picture(Picture(values, layout, layout), tmp_path / "a.png")
+    read = read_picture(tmp_path / "a.png")
+    assert any("bits" in note for note in read.notes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fast(read)  # whose note has said so
+
+
+def test_what_a_pillow_image_loses_is_told_of(dn):
+    image = Image.fromarray(np.full((12, 12), 40000, np.uint16))
+    image.info["transparency"] = 25700
+    with pytest.warns(UserWarning, match="transparent grey value") as caught:
+        dn(image, 10)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "layout", "message"),
+    [
+        (np.zeros((1, 12, 12, 4), np.uint16), "CMYK", "CMYK are uint8, got uint16"),
+        (np.zeros((1, 12, 12, 4), np.float32), "CMYK", "CMYK are uint8, got float32"),
+        (np.zeros((1, 12, 12, 3), np.float64), "RGB", "uint8 or uint16 or float32, got float64"),
+        (np.zeros((1, 12, 12, 3), ">u2"), "RGB", "got >u2"),
+        (np.zeros((0, 12, 12, 3), np.uint8), "RGB", r"got \(0, 12, 12, 3\)"),
+        (np.ma.array(np.zeros((1, 12, 12, 3), np.uint8), mask=True), "RGB", "not MaskedArray"),
+        (np.zeros((1, 12, 12, 3), np.uint8), ["RGB"], "layout must be one of"),
+    ],
+)
+def test_the_calls_on_bare_pixels_refuse_what_they_would_misread(fast, pixels, layout, message):
+    for call in (fast.clean, fast.estimate, fast.changes):
+        with pytest.raises(ValueError, match=message):
+            call(pixels, layout)
+
+
+def test_masks_are_refused_wherever_they_would_be_lost(dn):
+    x = np.zeros((12, 12, 3), np.uint8)
+    with pytest.raises(ValueError, match="lose its mask"):
+        dn(x, np.ma.array(np.full((12, 12), 30.0), mask=True))
+    with pytest.raises(ImageError, match="not MaskedArray"):
+        dn(Picture(np.ma.array(x, mask=True), "RGB", "RGB"), 10)
+
+
+def test_a_result_has_metadata_of_its_own(dn):
+    picture = Picture(np.zeros((12, 12, 3), np.uint8), "RGB", "RGB", "PNG", {"dpi": (72, 72)})
+    dn(picture, 5).metadata.pop("dpi")
+    assert picture.metadata == {"dpi": (72, 72)}
+
+
+def test_settings_are_checked_also_where_nothing_is_to_be_done(dn):
+    x = np.zeros((12, 12, 3), np.uint8)
+    for tile in ("x", -1, 1.5, True, np.array([1, 2])):
+        with pytest.raises(ConfigError, match="tile must be"):
+            dn(x, 10, strength=0, tile=tile)
+
+
+def test_errors_are_one_line_whatever_they_are_about(ae):
+    z = np.zeros((1, ae.config.latent_channels, 1, 1), np.float32)
+    calls = [
+        lambda: read_picture("a\nb.png"), lambda: zenith_ae.load("a\nb"),
+        lambda: zenith_ae.read_latents("a\nb"),
+        lambda: ae.decode(z, size=np.zeros((3, 3))), lambda: ae.decode([[1.0], [1, 2]]),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(zenith_ae.ZenithError) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_path_is_no_name_and_an_error_says_so():
+    with pytest.raises(WeightsError, match="by text, not a Path"):
+        zenith_ae.load(Path("zenith-denoise"))
+
+
+def test_every_call_is_one_that_torch_compile_leaves_alone(fast):
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3), np.uint8)
+    compiled = torch.compile(
+        lambda a: (fast.experts(a), fast.estimate(a, "RGB").levels, fast.clean(a, "RGB")), backend="eager"
+    )
+    experts, levels, clean = compiled(x)
+    assert experts == fast.experts(x)
+    np.testing.assert_array_equal(levels, fast.estimate(x, "RGB").levels)
+    np.testing.assert_array_equal(clean, fast.clean(x, "RGB"))

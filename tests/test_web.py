@@ -1208,6 +1208,35 @@ class TestPage:
             change = np.asarray(image).astype(int) - noise(channels=1, dtype=np.uint16)[..., 0]
         assert set(np.unique(change)) <= {1284, 1285, 1286}  # 65535 * 0.5 * 10 / 255
 
+    def test_a_picture_that_is_dropped_beside_its_place_is_taken(self, tab):
+        drop = """([name, data, place]) => {
+            const files = new DataTransfer();
+            files.items.add(new File([Uint8Array.from(data)], name));
+            const what = {dataTransfer: files, bubbles: true, cancelable: true};
+            const there = [...document.querySelectorAll(place)].find((e) => e.offsetParent);
+            return ['dragover', 'drop'].map((kind) => there.dispatchEvent(new DragEvent(kind, what)));
+        }"""
+        for name, place in (("first.png", ".wait"), ("second.png", "#denoise-slider")):
+            taken = tab.page.evaluate(drop, [name, list(png()), place])
+            assert taken == [False, False]  # else the browser opens the picture
+            tab.page.get_by_text(name.removesuffix(".png")).first.wait_for()
+            tab.holds(1)
+            tab.wait("#denoise-facts .facts")
+        tab.open("Batch")
+        tab.page.evaluate(drop, ["third.png", list(png()), "[role=tabpanel]"])
+        tab.page.get_by_text("third").first.wait_for()
+
+    def test_a_name_with_a_dot_in_front_is_taken_where_the_working_folder_is_above(
+        self, tab, tmp_path, monkeypatch
+    ):
+        monkeypatch.chdir("/")
+        (tmp_path / ".hidden.png").write_bytes(png())
+        tab.upload(tmp_path / ".hidden.png")
+        tab.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        name, _ = tab.download("#denoise-get:visible")
+        assert name.endswith("hidden.denoised.png")
+
     def test_a_result_says_that_the_settings_have_changed_since(self, tab):
         stale = "#denoise-facts.stale"
         tab.example()

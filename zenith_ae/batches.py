@@ -124,6 +124,8 @@ def as_batch(image: Any) -> Batch:
             if first:
                 warnings.warn("only the first of several pictures in the file is used", stacklevel=3)
             picture = from_pil(image)
+            for note in picture.notes:
+                warnings.warn(note, stacklevel=3)
 
             def restore(new: NDArray) -> Image.Image:
                 result = to_pil(picture.with_pixels(new[0]))
@@ -273,11 +275,21 @@ def _check(pixels: NDArray, callers: int = 1) -> NDArray:
 
 
 def check_layout(pixels: NDArray, layout: str) -> None:
-    """ValueError where pixels are no batch (N, H, W, C) of a layout."""
-    if layout not in CHANNELS:
-        raise ValueError(f"layout must be one of {', '.join(CHANNELS)}, got {layout!r}")
-    if pixels.ndim != 4 or pixels.shape[3] != CHANNELS[layout]:
+    """ValueError where pixels are no batch (N, H, W, C) of a layout, or not of its dtypes."""
+    if not isinstance(layout, str) or layout not in CHANNELS:
+        raise ValueError(f"layout must be one of {', '.join(CHANNELS)}, got {layout!r:.60}")
+    if not isinstance(pixels, np.ndarray) or isinstance(pixels, np.ma.MaskedArray):
+        raise ValueError(f"pixels are a plain numpy array, not {type(pixels).__name__}")
+    if pixels.ndim != 4 or pixels.shape[3] != CHANNELS[layout] or not pixels.size:
         raise ValueError(f"pixels of layout {layout} are (N, H, W, {CHANNELS[layout]}), got {pixels.shape}")
+    dtypes = pixel_dtypes(layout)
+    if pixels.dtype.name not in dtypes or not pixels.dtype.isnative:
+        raise ValueError(f"pixels of layout {layout} are {' or '.join(dtypes)}, got {pixels.dtype}")
+
+
+def pixel_dtypes(layout: str) -> tuple[str, ...]:
+    """Names of the dtypes that pixels of a layout may have."""
+    return ("uint8",) if layout == "CMYK" else ("uint8", "uint16", "float32")
 
 
 def colour_groups(layout: str) -> Iterator[tuple[slice, bool]]:

@@ -84,7 +84,7 @@ def _checked_shares(strength: Any, luma: Any, chroma: Any, grain: Any) -> list[f
         except (TypeError, ValueError, RuntimeError):  # no number; an array; a tensor
             fits = False
         if not fits:
-            raise ValueError(f"{name} must be a number in 0..1, got {share!r:.60}")
+            raise ValueError(f"{name} must be a number in 0..1, got {' '.join(repr(share).split())[:60]}")
     return list(shares.values())
 
 

@@ -42,11 +42,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from .batches import CHANNELS, full_scale, to_rgb
+from .batches import CHANNELS, full_scale, pixel_dtypes, to_rgb
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import PLANAR, deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
-from .files import reason
+from .files import reason, visible
 from .image_guard import check_cost, without_comments
 from .image_metadata import (
     ORIENTATION,
@@ -141,8 +141,8 @@ class Picture:
         return tuple(dict.fromkeys(note for one in self.frames for note in one.notes))
 
     def with_pixels(self, pixels: NDArray) -> Picture:
-        """The same picture with other pixels of the same layout; metadata is kept."""
-        return replace(self, pixels=pixels)
+        """The same picture with other pixels of the same layout; it gets a copy of the metadata."""
+        return replace(self, pixels=pixels, metadata=dict(self.metadata))
 
     def map(self, change: Callable[[Picture], Picture]) -> Picture:
         """Every picture of the file changed by itself."""
@@ -280,7 +280,7 @@ def read_picture(
         return _read(io.BytesIO(data), name, max_pixels, every)
     if not isinstance(source, (str, os.PathLike)):
         raise ImageError(f"a picture is read from a path, bytes or an open file, not {type(source).__name__}")
-    name = name or os.fspath(source)
+    name = name or visible(os.fsdecode(source))
     try:
         with open(source, "rb") as file:
             # A pipe, such as the shell's <(...), cannot go back to its beginning.
@@ -469,13 +469,16 @@ def _with_note_of_channels(picture: Picture, tags: Mapping[int, Any]) -> Picture
 
 def _with_note_of_range(picture: Picture) -> Picture:
     """A picture, with a note where its values are those of fewer bits (`dim_note`)."""
-    note = dim_note(picture.pixels)
+    note = dim_note(picture.pixels, picture.layout)
     return replace(picture, notes=(*picture.notes, note)) if note else picture
 
 
-def dim_note(pixels: NDArray[Any]) -> str:
-    """What to say where 16-bit values look like those of 12 bits or fewer, as instruments write them."""
-    if pixels.dtype != np.uint16 or not 0 < (most := int(pixels.max())) < 2**12:
+def dim_note(pixels: NDArray[Any], layout: str) -> str:
+    """What to say where 16-bit values (..., C) look like those of fewer bits, as instruments write them."""
+    if pixels.dtype != np.uint16:
+        return ""
+    most = int(pixels[..., : CHANNELS[layout] - layout.endswith("A")].max())  # an idle alpha is full
+    if not 0 < most < 2**12:
         return ""
     bits = most.bit_length()
     return (
@@ -757,13 +760,13 @@ def check_picture(picture: Any) -> None:
     pixels, layout = picture.pixels, picture.layout
     if layout not in CHANNELS:
         raise ImageError(f"a Picture's layout is one of {', '.join(CHANNELS)}, got {layout!r}")
-    if not isinstance(pixels, np.ndarray):
+    if not isinstance(pixels, np.ndarray) or isinstance(pixels, np.ma.MaskedArray):
         raise ImageError(f"a Picture's pixels are a numpy array, not {type(pixels).__name__}")
     if pixels.ndim != 3 or pixels.shape[2] != CHANNELS[layout] or not pixels.size:
         raise ImageError(
             f"a Picture of layout {layout} must have pixels (H, W, {CHANNELS[layout]}), got {pixels.shape}"
         )
-    dtypes = ("uint8",) if layout == "CMYK" else ("uint8", "uint16", "float32")
+    dtypes = pixel_dtypes(layout)
     if pixels.dtype.name not in dtypes or not pixels.dtype.isnative:
         what = f"a Picture of layout {layout} has pixels of {' or '.join(dtypes)}"
         raise ImageError(f"{what}, got {pixels.dtype}; convert it first")

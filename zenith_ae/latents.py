@@ -155,7 +155,10 @@ def numbers_of(latents: Any, of: str = "") -> NDArray:
         raise LatentError(
             f"{of}latents must be dense, with values: give tensor.to_dense(), not on device 'meta'"
         )
-    return np.asarray(without_torch(latents))
+    try:
+        return np.asarray(without_torch(latents))
+    except ValueError:  # lists of unequal length
+        raise LatentError(f"{of}latents must be an array (N, C, h, w)") from None
 
 
 def check_latents(latents: Any, channels: int | None = None, name: str = "latents") -> NDArray[np.float32]:
@@ -299,9 +302,9 @@ def read_latents(path: str | os.PathLike[str]) -> LatentFile:
             if latent_metadata(data) is not None:  # else it may be any model, of gigabytes
                 data += file.read()
     except FileNotFoundError:
-        raise LatentError(f"{name}: no such file; check the path") from None
+        raise LatentError(f"{visible(name)}: no such file; check the path") from None
     except OSError as error:
-        raise LatentError(f"{name}: cannot be read: {reason(error)}") from None
+        raise LatentError(f"{visible(name)}: cannot be read: {reason(error)}") from None
     except ValueError as error:  # "embedded null byte"
         raise LatentError(f"{name!r}: not a usable path: {error}") from None
     return parse_latents(data, name)

@@ -35,7 +35,7 @@ from .batches import (
     without_torch,
 )
 from .changes import Change, changed, energy, limit
-from .engine import Engine, Pieces, Progress, Tile, create, within
+from .engine import Engine, Pieces, Progress, Tile, check_tile, create, within
 from .errors import ConfigError, LatentError
 from .latents import LatentFile, check_latents, numbers_of
 from .models.spec import ModelConfig, alignment, cached_property
@@ -334,7 +334,7 @@ class Autoencoder(_Pipeline):
                 map(index, size) if size is not None else (z.shape[2] * factor, z.shape[3] * factor)
             )
         except (TypeError, ValueError):
-            raise LatentError(f"size must be (height, width) in pixels, got {size!r}") from None
+            raise LatentError(f"size must be (height, width) in pixels, got {_in_short(size)}") from None
         if (-(-height // factor), -(-width // factor)) != z.shape[2:] or min(height, width) < 1:
             raise LatentError(
                 f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"
@@ -504,7 +504,8 @@ class Denoiser(_Pipeline):
             (self-ensemble: Timofte et al. 2016, arXiv:1511.02228). Takes so many times as long, and for
             more than one 12 bytes a pixel more.
         progress : called in this thread several times a second (by engines of torch after each tile) with
-            the share that is done, from 0 to 1. What it raises ends the work and comes out of the call.
+            the share that is done, from 0 to 1. What it raises ends the work and comes out of the call
+            (a StopIteration as a RuntimeError).
 
         Returns
         -------
@@ -531,12 +532,8 @@ class Denoiser(_Pipeline):
                 lambda one: self(one, sigma, tile=tile, passes=passes, progress=frames.next(), **shares)
             )
         batch = as_batch(image)
-        bare = isinstance(image, np.ndarray) or is_tensor(image)
-        if bare and isinstance(sigma, str):  # of a file its notes have told
-            from .images import dim_note
-
-            if note := dim_note(batch.pixels):
-                warnings.warn(f"a picture of uint16: {note}", stacklevel=2)
+        if isinstance(sigma, str):
+            _warn_of_dim(image, batch)
         return batch.restore(
             self.clean(
                 batch.pixels, batch.layout, sigma, tile=tile, passes=passes, progress=progress, **shares
@@ -555,6 +552,7 @@ class Denoiser(_Pipeline):
             maps: NDArray[np.float32] = uncompiled(self.estimate_sigma)(image, tile)
             return maps
         batch = as_batch(image)
+        _warn_of_dim(image, batch)
         maps = self.estimate(batch.pixels, batch.layout, tile).levels
         return maps[0] if getattr(image, "ndim", 3) < 4 else maps
 
@@ -562,6 +560,10 @@ class Denoiser(_Pipeline):
     def _bounded(self) -> bool:
         """Whether a level is that of noise, and bounds what is changed; not so of softness."""
         return self.engine.weights.metadata.get("task") == "noise"
+
+    def _need_estimator(self) -> None:
+        if "estimator" not in self.config.parts:
+            raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
 
     @cached_property
     def _cells(self) -> dict[str, int]:
@@ -576,6 +578,9 @@ class Denoiser(_Pipeline):
         model has one, is likely to make better, and "denoiser" for all others, one a picture. Automatic mode
         runs neither on a picture in two plain colours.
         """
+        if is_compiling():
+            found: list[str] = uncompiled(self.experts)(image, tile)
+            return found
         batch = as_batch(image)
         return self._experts(batch.pixels, batch.layout, tile)
 
@@ -660,8 +665,10 @@ class Denoiser(_Pipeline):
 
         ``progress`` is as of a call; ``experts`` is what is known of the latter.
         """
-        if "estimator" not in self.config.parts:
-            raise ConfigError(f"{self.name} cannot estimate noise; give its level (sigma)")
+        if is_compiling():
+            estimate: Estimate = uncompiled(self.estimate)(pixels, layout, tile, progress, experts)
+            return estimate
+        self._need_estimator()
         check_layout(pixels, layout)
         rgb = to_rgb(pixels, layout)
         coarse = self._raw_levels(rgb, tile, within(progress, 0, _ESTIMATOR))
@@ -705,6 +712,12 @@ class Denoiser(_Pipeline):
         Pictures that are drawn in two colours (`is_two_tone`) stay as they are at level 0, which is also
         what is estimated of them. The rest is as of a call.
         """
+        if is_compiling():
+            shares: dict[str, Any] = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain}
+            cleaned: NDArray = uncompiled(self.clean)(
+                pixels, layout, sigma, tile=tile, passes=passes, progress=progress, **shares
+            )
+            return cleaned
         changes = self.changes(pixels, layout, sigma, tile, passes=passes, progress=progress)
         result = changed(pixels, changes, strength, luma, chroma, grain)
         if progress is not None:
@@ -726,11 +739,13 @@ class Denoiser(_Pipeline):
         ``sigma`` may also be what `estimate` found. Networks run, and may raise, as changes are asked for.
         """
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
-            raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {passes!r}")
+            raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {_in_short(passes)}")
+        check_tile(tile)
         check_layout(pixels, layout)
         if isinstance(sigma, str):
             if sigma != "auto":
-                raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r}')
+                raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r:.60}')
+            self._need_estimator()
         elif isinstance(sigma, Estimate):
             if sigma.levels.shape != pixels.shape[:3]:
                 raise ValueError(f"an estimate of shape {sigma.levels.shape} is not of {pixels.shape[:3]}")
@@ -913,6 +928,8 @@ def _spread(count: int, end: int) -> list[int]:
 
 def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """sigma as an array that broadcasts to (N, H, W), with N entries along the first axis."""
+    if isinstance(sigma, np.ma.MaskedArray):
+        raise ValueError("sigma as a masked array would lose its mask; fill it first (array.filled(value))")
     tensor: Any = sigma if is_tensor(sigma) else None
     if tensor is not None and not is_dense(tensor):
         raise ValueError("sigma must be dense, with values: give tensor.to_dense(), not on device 'meta'")
@@ -934,6 +951,15 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     if levels.ndim < 3:
         levels = levels[None] if levels.ndim == 2 else levels.reshape(1, 1, 1)
     return np.broadcast_to(levels, (shape[0], *levels.shape[1:]))
+
+
+def _warn_of_dim(image: Any, batch: Batch) -> None:
+    """Say that 16-bit values look like those of fewer, where no note of a file has said so."""
+    from .images import dim_note
+
+    note = dim_note(batch.pixels, batch.layout)
+    if note and not isinstance(image, (str, os.PathLike)) and note not in getattr(image, "notes", ()):
+        warnings.warn(f"a picture of uint16: {note}", stacklevel=3)
 
 
 def _in_short(value: Any) -> str:

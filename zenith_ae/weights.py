@@ -202,8 +202,12 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
     if path_or_name == "":
         raise WeightsError("the name of the model is empty (a variable that is not set?)")
     if not os.path.exists(path):  # Path.exists raises where a folder may not be entered
+        if os.fspath(path_or_name) in shipped:  # a Path, which is never a name
+            raise WeightsError(
+                f"{path}: no such file; the model of that name is asked for by text, not a Path"
+            )
         names = ", ".join(shipped) or "none"
-        raise WeightsError(f"{path_or_name}: no such file or shipped model (shipped: {names})")
+        raise WeightsError(visible(f"{path_or_name}: no such file or shipped model (shipped: {names})"))
     try:
         return _load_folder(path) if path.is_dir() else _load_file(path)
     except (WeightsError, ConfigError) as error:

@@ -219,7 +219,7 @@ int zn_team_run(int threads, zn_task *task, void *context)
     pthread_mutex_unlock(&pool.start.mutex);
 
     task(context, &pool.team, 0, threads);
-    if (threads > 1 && zn_team_is_lost(&pool.team))
+    if (zn_team_is_lost(&pool.team))
         return 0; /* the pool is as new, and free */
     if (threads > 1)
         gate_wait(&pool.done, before, 1);

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..weights import Weights
-from .base import Engine, Pieces, Progress, Tile, within
+from .base import Engine, Pieces, Progress, Tile, check_tile, within
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DEVICES", "DTYPES", "Engine", "Pieces", "Progress", "Tile", "create", "within"]
+__all__ = ["DEVICES", "DTYPES", "Engine", "Pieces", "Progress", "Tile", "check_tile", "create", "within"]
 
 DEVICES = ("auto", "cpu", "torch", "cuda", "cuda:N", "mps")
 DTYPES = ("auto", "float32", "bf16", "int16")
@@ -49,7 +49,7 @@ def create(
     MissingDependencyError
         If the device needs torch and it is not installed.
     """
-    device = "cpu" if str(device) == "cpu:0" else str(device)
+    device = re.sub(r"^(cpu|mps):0$", r"\1", str(device))  # as torch names the device of a tensor
     dtype = str(dtype).removeprefix("torch.").replace("bfloat16", "bf16")
     on_torch = re.fullmatch(r"torch|mps|cuda(:\d+)?", device)
     if not on_torch and device not in ("auto", "cpu"):

@@ -34,13 +34,20 @@ from . import geometry
 from .geometry import Region, Stage
 from .limits import memory_budget
 
-__all__ = ["Engine", "OutputType", "Pieces", "Progress", "Tile", "within"]
+__all__ = ["Engine", "OutputType", "Pieces", "Progress", "Tile", "check_tile", "within"]
 
 OutputType = Literal["float32", "uint8", "uint16"]
 Tile = Literal["auto"] | int
 Progress = Callable[[float], object]
 
 _FORMATS = ("uint8", "uint16", "float32")
+
+
+def check_tile(tile: Any) -> None:
+    """Raise ConfigError for what is no `Tile`."""
+    whole = isinstance(tile, int | np.integer) and not isinstance(tile, bool)
+    if not (whole and tile >= 0) and not (isinstance(tile, str) and tile == "auto"):
+        raise ConfigError(f"tile must be 'auto' or a whole number >= 0, got {tile!r:.60}")
 
 
 def within(progress: Progress | None, start: float, size: float) -> Progress | None:
@@ -137,8 +144,7 @@ class Engine(abc.ABC):
         """
         if out not in _FORMATS:
             raise ConfigError(f"out must be one of {', '.join(_FORMATS)}, got {out!r}")
-        if tile != "auto" and (isinstance(tile, bool) or not isinstance(tile, int | np.integer) or tile < 0):
-            raise ConfigError(f"tile must be 'auto' or a whole number >= 0, got {tile!r}")
+        check_tile(tile)
         x, plane = self._checked(part, x, plane)
         whole = self._whole[part]
         height, width = x.shape[1:3]

@@ -222,6 +222,7 @@ def tile_side(stage: Stage, pixels: int, density: Fraction) -> int:
     return -(-ceil(pixels / density) // align) * align
 
 
+_MOST_WORK = 4  # times that of the whole picture; of less memory more would come, up to a thousand times
 _TRIES = 16  # tile sizes of which the memory is asked one by one; each is a plan, of which few are remembered
 
 
@@ -234,8 +235,9 @@ def choose_tiles(
 ) -> tuple[int, int]:
     """The tile size with the least total work whose working memory is within ``budget`` bytes.
 
-    ``working_bytes(height, width)`` is the memory that an input of that size takes. Where even the
-    smallest tile takes more, that is the answer.
+    ``working_bytes(height, width)`` is the memory that an input of that size takes. Tiles so small that
+    their borders are most of the work (`_MOST_WORK`) are none; where even the smallest of the others takes
+    more memory, that is the answer.
     """
     if working_bytes(*padded) <= budget:
         return padded
@@ -253,14 +255,14 @@ def choose_tiles(
 
     heights, widths = candidates(padded[0]), candidates(padded[1])
     per_pixel = working_bytes(*padded) / (padded[0] * padded[1])
-    likely = [
+    sizes = [
         (rows * columns, (height, width), (tallest, widest))
         for height, tallest, rows in heights
         for width, widest, columns in widths
-        if tallest * widest * per_pixel <= budget
+        if rows * columns <= _MOST_WORK * padded[0] * padded[1]
     ]
     # Memory is about proportional to area; but each thread also has rows of its own, whatever the height.
-    likely.sort()
+    likely = sorted(size for size in sizes if size[2][0] * size[2][1] * per_pixel <= budget)
 
     def fits(candidate: tuple[int, tuple[int, int], tuple[int, int]]) -> bool:
         return working_bytes(*candidate[2]) <= budget
@@ -270,4 +272,6 @@ def choose_tiles(
             return candidate[1]
     # With many threads these rows are most of it. More work is smaller tiles, so hardly one before this fits.
     first = bisect_left(likely, True, lo=min(_TRIES, len(likely)), key=fits)
-    return likely[first][1] if first < len(likely) else (heights[-1][0], widths[-1][0])
+    return (
+        likely[first][1] if first < len(likely) else min(sizes, key=lambda size: size[2][0] * size[2][1])[1]
+    )

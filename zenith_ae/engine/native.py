@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, MissingDependencyError, why_no_kernels
+from ..errors import ConfigError, ImageError, MissingDependencyError, why_no_kernels
 from ..weights import Weights
 from .base import Engine, Progress
 from .geometry import Region, Stage
@@ -176,7 +176,11 @@ class NativeEngine(Engine):
     def profile(
         self, part: str, x: NDArray[Any], plane: NDArray[np.float32] | None = None, repeats: int = 5
     ) -> list[tuple[str, float]]:
+        if repeats < 1:
+            raise ConfigError(f"repeats must be at least 1, got {repeats}")
         x, plane = self._checked(part, x, plane)
+        if not len(x):
+            raise ImageError("there is no picture to measure with")
         stage = self._whole[part]
         height, width = x.shape[1:3]
         step = stage.multiple

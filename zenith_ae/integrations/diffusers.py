@@ -37,9 +37,10 @@ try:
 
     from ..models.modules import build_module
     from ..models.wht import is_plain
-except ImportError:
+except ImportError as error:
     raise MissingDependencyError(
-        "AutoencoderZenith needs diffusers 0.36 or newer: pip install 'zenith-ae[diffusers]'"
+        "AutoencoderZenith needs diffusers 0.36 or newer: pip install 'zenith-ae[diffusers]' "
+        f"({' '.join(str(error).split())})"
     ) from None
 
 __all__ = ["AutoencoderZenith"]

@@ -22,6 +22,8 @@ __all__ = [
     "hadamard", "is_plain", "native_available", "shrink", "wht_mix", "wht_mix_reference", "wht_mix_separable",
 ]  # fmt: skip
 
+_TILES = (4, 8, 16)  # sides that the native operator takes
+
 
 def hadamard(n: int, device: torch.device | None = None, dtype: torch.dtype = torch.float32) -> Tensor:
     """The n x n Hadamard matrix in natural (Sylvester) order; n a power of two."""
@@ -187,7 +189,11 @@ def wht_mix(x: Tensor, gate: Tensor, threshold: Tensor) -> Tensor:
     What is not plain gets the reference, of which torch can make one graph and any derivative; so do
     doubles, which the operator would compute as single floats.
     """
-    fits = x.device.type == "cpu" and x.shape[1] % 16 == 0 and x.numel() and x.dtype != torch.float64
+    single = x.is_floating_point() and x.dtype != torch.float64
+    fits = x.device.type == "cpu" and x.shape[1] % 16 == 0 and x.numel() and single
+    fits = (
+        fits and gate.shape == threshold.shape == (len(gate), len(gate), x.shape[1]) and len(gate) in _TILES
+    )
     if fits and all(map(is_plain, (x, gate, threshold))) and native_available():
         return _WhtMix.apply(x, gate, threshold)
     return wht_mix_reference(x, gate, threshold)

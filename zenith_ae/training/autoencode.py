@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..models.spec import Clamp, ModelConfig
 from .critic import Critic
-from .data import ImagePool, load_pool, random_crops
+from .data import VALIDATED, ImagePool, load_pool, middle, random_crops
 from .distill import FACTOR, crispness, lost_detail
 from .restore import build_modules, load_into, log_error, save_model
 from .seam import LATTICE_WEIGHT, lattice_error
-from .trainer import TrainConfig, Trainer, psnr, to_tensor
+from .trainer import TrainConfig, Trainer, plain_options, psnr, to_tensor
 
 __all__ = ["AutoencodeRecipe", "train_autoencoder"]
 
@@ -99,15 +99,15 @@ class AutoencodeRecipe:
 
 
 def _validate(pool: ImagePool, limit: float) -> Callable[[nn.Module], dict[str, float]]:
-    """Whole pictures: round trip, the same with latents of 8 bits, and how the latents lie."""
+    """Middles of pictures: round trip, the same with latents of 8 bits, and how the latents lie."""
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
         device = next(model.parameters()).device
         scores: dict[str, list[float]] = {"psnr": [], "psnr_8bit": [], "sharpness": [], "latent_std": []}
         for picture in pool.images:
-            h, w = (n // FACTOR * FACTOR for n in picture.shape[:2])
-            x = to_tensor(picture[None, :h, :w], device)
+            cells = picture.shape[0] // FACTOR, picture.shape[1] // FACTOR
+            x = to_tensor(picture[middle(cells, VALIDATED // FACTOR, FACTOR)][None], device)
             z = model["encoder"](x)
             out = model["decoder"](z).float().clamp(0, 1)
             step = 2 * limit / 255
@@ -166,7 +166,7 @@ def train_autoencoder(
         model["critic"] = Critic()
     trainer = Trainer(
         model, recipe.make_batch, recipe.loss, train, export, _validate(validation, limit), {"loss": loss},
-        data=data,
+        data=data, options=plain_options(recipe),
     )  # fmt: skip
     if resume:
         trainer.load_checkpoint()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ..errors import ConfigError, OutputError
+from ..files import visible
 from ..image_writing import write_picture
 from ..images import from_pil, to_8_bits
 
@@ -23,6 +24,7 @@ ZOOM = 2  # times, by repetition: what is seen is what is there
 GAIN = 4  # of the difference, around mid-grey
 GAP = 6
 CAPTION = 16
+LONGEST_NAME = 50  # letters that leave room for the rest of a caption
 ROW = CAPTION + CROP * ZOOM + GAP
 MOST_IN_WEBP = (16383 - GAP) // ROW
 
@@ -81,6 +83,8 @@ class ContactSheet:
         views = (result, original) if given is original else (given, result, original)
         crops = tuple(view[top : top + CROP, left : left + CROP].copy() for view in views)
         decibel = -10 * np.log10(max(error, 1e-10))
+        name = visible(name)
+        name = name if len(name) <= LONGEST_NAME else f"...{name[-LONGEST_NAME:]}"
         caption = f"{name}, {case}, at {left}, {top}: {decibel:.1f} dB"
         place = _Place(np.inf if np.isnan(error) else error, caption, crops)
         self.places = sorted([*self.places, place], key=lambda place: -place.error)

@@ -35,10 +35,11 @@ from ..files import is_passed_by, is_result, visible
 from ..images import READABLE_SUFFIXES, read_picture, to_8_bits
 from . import drawings
 
-__all__ = ["ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "random_crops"]
+__all__ = ["VALIDATED", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "middle", "random_crops"]
 
 SMALL_ONES = 4  # small drawn pictures for each drawn one: a twentieth of the crops beside 1,400 photographs
 SMALLEST_SCALE = 0.5  # of reduced crops
+VALIDATED = 512  # pixels a side of a picture, at most, that an autoencoder is validated with
 
 T = TypeVar("T")
 Read = Callable[[], bytes]
@@ -278,6 +279,16 @@ def _try_decode(entry: tuple[str, Read]) -> np.ndarray | str:
         return decode_rgb(entry[1]())
     except (ImageError, MissingDependencyError, OSError) as error:
         return str(error).removeprefix("<bytes>: ")
+
+
+def middle(cells: tuple[int, ...], most: int, size: int = 1) -> tuple[slice, ...]:
+    """Rows and columns of the middle of so many cells (h, w), at most ``most`` each, of ``size`` pixels each.
+
+    There recipes validate: what a training costs is not to depend on how large pictures are.
+    """
+    lengths = [min(n, most) for n in cells]
+    firsts = [(n - length) // 2 for n, length in zip(cells, lengths, strict=True)]
+    return tuple(slice(size * a, size * (a + length)) for a, length in zip(firsts, lengths, strict=True))
 
 
 def random_crops(

@@ -29,9 +29,9 @@ from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
 from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
-from .data import ImagePool, load_pool
+from .data import VALIDATED, ImagePool, load_pool, middle
 from .restore import build_modules, load_into, save_model
-from .trainer import TrainConfig, Trainer, first_process_first, mean_where, psnr, to_tensor
+from .trainer import TrainConfig, Trainer, first_process_first, mean_where, plain_options, psnr, to_tensor
 
 __all__ = [
     "FACTOR",
@@ -286,16 +286,16 @@ class DistillRecipe:
 
 
 def _validate(pool: ImagePool, latents: list[np.ndarray], teacher: Network | None) -> Any:
-    """Whole pictures: own round trip, each decoder on the other's latents, latent error."""
+    """Middles of pictures: own round trip, each decoder on the other's latents, latent error."""
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, nn.ModuleDict)
         device = next(model.parameters()).device
         pair, decoder, foreign, error, crisp = [], [], [], [], []
         for picture, latent in zip(pool.images, latents, strict=True):
-            h, w = (n * FACTOR for n in latent.shape[:2])
-            x = to_tensor(picture[None, :h, :w], device)
-            z = to_tensor(latent[None].astype(np.float32), device)
+            cells, most = latent.shape[:2], VALIDATED // FACTOR
+            x = to_tensor(picture[middle(cells, most, FACTOR)][None], device)
+            z = to_tensor(latent[middle(cells, most)][None].astype(np.float32), device)
             own = model["encoder"](x)
             out = model["decoder"](own).float().clamp(0, 1)
             pair.append(psnr(out, x))
@@ -406,7 +406,8 @@ def train_student(
         save_model(path, config, state, metadata | origin)
 
     goal = {"teacher": f"{teacher.config.name} {teacher.space}"}
-    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal, settled, data)
+    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal, settled, data,
+                      plain_options(recipe))  # fmt: skip
     if resume:
         trainer.load_checkpoint()
     trainer.run()

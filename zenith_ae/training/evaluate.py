@@ -419,7 +419,7 @@ def _roundtrip(model: AutoencoderLike, other: AutoencoderLike | None, image: Flo
 
 
 def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """Of each case and score; equal pictures, of infinite PSNR, count as `EXACT` beside others.
+    """Of each case and score; a PSNR counts as `EXACT` at most, unless all pictures are equal.
 
     What a plain picture has none of (`OF_DETAIL`) is the mean over the others.
     """
@@ -427,7 +427,7 @@ def _mean(pictures: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, fl
     def mean(case: str, key: str) -> float:
         values = [v for cases in pictures if not (math.isnan(v := cases[case][key]) and key in OF_DETAIL)]
         if min(values, default=math.inf) < math.inf:  # else one picture that comes out exactly decides it
-            values = [EXACT if v == math.inf else v for v in values]
+            values = [min(v, EXACT) for v in values] if "psnr" in key else values
         return math.fsum(values) / len(values) if values else math.nan
 
     return {case: {key: mean(case, key) for key in scores} for case, scores in pictures[0].items()}

@@ -37,7 +37,7 @@ from ..models.modules import Network
 from ..models.spec import ModelConfig, trace
 from ..weights import Weights, load_weights
 from .critic import LIMIT, Critic
-from .data import ImagePool, load_pool
+from .data import VALIDATED, ImagePool, load_pool, middle
 from .distill import (
     FACTOR,
     check_teacher,
@@ -85,13 +85,19 @@ class SeamFeatures:
     """
 
     def __init__(self, folder: Path) -> None:
-        index = json.loads((folder / "index.json").read_text())
-        self.sizes: list[tuple[int, int]] = [(h, w) for h, w in index["sizes"]]
-        self.stride: int = index["stride"]
-        self._starts = np.cumsum([0] + [h * w for h, w in self.sizes])
-        self._features = np.load(folder / "features.npy", mmap_mode="r")
-        answers = folder / "answers.npy"
-        self._answers = np.load(answers, mmap_mode="r") if answers.exists() else None
+        try:
+            index = json.loads((folder / "index.json").read_text())
+            self.sizes: list[tuple[int, int]] = [(h, w) for h, w in index["sizes"]]
+            self.stride: int = index["stride"]
+            self._starts = np.cumsum([0] + [h * w for h, w in self.sizes])
+            self._features = np.load(folder / "features.npy", mmap_mode="r")
+            answers = folder / "answers.npy"
+            self._answers = np.load(answers, mmap_mode="r") if answers.exists() else None
+            whole = len(self._features) == self._starts[-1]
+        except (OSError, ValueError, TypeError, KeyError, EOFError):
+            whole = False
+        if not whole:
+            raise ConfigError(f"{folder}: holds no features; delete it, and they are made again") from None
 
     def __getitem__(self, i: int) -> np.ndarray:
         h, w = self.sizes[i]
@@ -391,7 +397,7 @@ def _validate(
     perceptual: PerceptualError | None,
     pair: bool = False,
 ) -> Any:
-    """Whole pictures: latents beside the teacher's and what its decoder makes of them, or own pictures.
+    """Middles of pictures: latents beside the teacher's and what its decoder makes of them, or own pictures.
 
     Of a ``pair`` that learns together, also its own round trip.
     """
@@ -401,9 +407,9 @@ def _validate(
         device = next(model.parameters()).device
         scores: dict[str, list[float]] = {}
         for picture, latent in zip(pool.images, latents, strict=True):
-            h, w = (n * FACTOR for n in latent.shape[:2])
-            x = to_tensor(picture[None, :h, :w], device)
-            z = to_tensor(latent[None].astype(np.float32), device)
+            cells, most = latent.shape[:2], VALIDATED // FACTOR
+            x = to_tensor(picture[middle(cells, most, FACTOR)][None], device)
+            z = to_tensor(latent[middle(cells, most)][None].astype(np.float32), device)
             if part == "encoder":
                 own = model["encoder"](x)
                 values = {"latent_mse": float(((own - z) ** 2).mean())}

@@ -29,7 +29,7 @@ from .data import ImagePool, load_pool, random_crops
 from .degradations import FINE_QUALITY, MIXTURES, Mixture, blur, edited, flat_area, is_drawn, jpeg
 from .device_batches import DevicePool, WhiteNoise, is_white
 from .sorting import LEAST_ERROR, SorterRecipe, outcomes, table_size
-from .trainer import TrainConfig, Trainer, psnr, to_tensor
+from .trainer import TrainConfig, Trainer, plain_options, psnr, to_tensor
 
 __all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
 
@@ -207,9 +207,9 @@ class RestoreRecipe:
     thin strokes look like a camera's mottle and wrong pixels to a network that sees few of them.
 
     With both an elder and ``cleaned``, a part of the batches (`EDITED_SHARE`) is of such photographs as
-    people and phones make them brighter, of more contrast and sharper (`edited`), which looks like noise to
-    an estimator that never saw it. Their levels are known, and learned anew; many have no noise at all. Lest
-    it take real noise for texture, many of the other photographs then stay as they are.
+    people and phones make them brighter, of more contrast, more vivid and sharper (`edited`), which looks
+    like noise to an estimator that never saw it. Their levels are known, and learned anew; many have no noise
+    at all. Lest it take real noise for texture, many of the other photographs then stay as they are.
 
     ``part`` is "denoiser", or "white" for the expert of a model, which learns as a denoiser does.
 
@@ -602,7 +602,8 @@ def train_restoration(
 
     lessons: RestoreRecipe | SorterRecipe = sorting or recipe
     evaluate = sorting.evaluate if sorting else _validate(validation, train.seed, unit, soft, part)
-    trainer = Trainer(model, lessons.make_batch, lessons.loss, train, export, evaluate, goal, data=data)
+    trainer = Trainer(model, lessons.make_batch, lessons.loss, train, export, evaluate, goal, data=data,
+                      options={} if sorting else plain_options(recipe))  # fmt: skip
     if resume:
         trainer.load_checkpoint()
     if cleaning and trainer.progress < 1:  # it takes minutes, so not before a checkpoint is refused

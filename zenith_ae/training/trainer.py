@@ -19,8 +19,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ __all__ = [
     "join_processes",
     "leave_processes",
     "mean_where",
+    "plain_options",
     "psnr",
     "to_tensor",
 ]
@@ -261,6 +262,18 @@ def _going_on(path: Path) -> Iterator[None]:
         print(f"{said}; the training goes on", file=sys.stderr, flush=True)
 
 
+def plain_options(recipe: Any) -> dict[str, Any]:
+    """The weights, shares and kinds among the fields of a recipe, and of the options that it holds."""
+    options: dict[str, Any] = {}
+    for name in (field.name for field in fields(recipe)):
+        value = getattr(recipe, name)
+        if isinstance(value, bool | int | float | str):
+            options[name] = value
+        elif is_dataclass(value) and name in ("options", "mixture"):
+            options |= plain_options(value)
+    return options
+
+
 class Trainer:
     """Trains ``model``; keeps an exponential moving average of its weights.
 
@@ -281,6 +294,7 @@ class Trainer:
         is not continued.
     settled : whether a parameter of this name is one of a long training elsewhere, to be moved with care.
     data : names of what the batches are made of; a training that goes on with others says so.
+    options : of the loss and the batches (`plain_options`), likewise.
     """
 
     def __init__(
@@ -294,9 +308,12 @@ class Trainer:
         goal: Mapping[str, str] | None = None,
         settled: Callable[[str], bool] = lambda name: False,
         data: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.config = config
         self.settings = {"data": ", ".join(data)} | {name: getattr(config, name) for name in _SETTINGS}
+        self.settings |= options or {}
+        self._evaluating = False
         self.goal = dict(goal or {})
         _keep_freed_memory()
         if config.threads:
@@ -439,11 +456,15 @@ class Trainer:
             for p, average in zip(self.parameters, self.average, strict=True):
                 p.copy_(average)
             self.model.eval()
-            with torch.compiler.set_stance("force_eager"):  # every picture has another size
-                self._log(self.evaluate(self.model))
-            self.model.train()
-            for p, value in zip(self.parameters, current, strict=True):
-                p.copy_(value)
+            self._evaluating = True
+            try:
+                with torch.compiler.set_stance("force_eager"):  # every picture has another size
+                    self._log(self.evaluate(self.model))
+            finally:
+                self._evaluating = False
+                self.model.train()
+                for p, value in zip(self.parameters, current, strict=True):
+                    p.copy_(value)
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -453,7 +474,8 @@ class Trainer:
         Raises
         ------
         KeyboardInterrupt
-            After SIGINT or SIGTERM, when the step in hand is done and a checkpoint is written.
+            After SIGINT or SIGTERM, when the step in hand is done and a checkpoint is written. An evaluation
+            is left at once.
         OutputError
             If the output folder takes no files, before the first step; or not those at the end. What it does
             not take in between is said, and written the next time.
@@ -470,6 +492,9 @@ class Trainer:
         def ask_to_stop(*_: Any) -> None:
             nonlocal stop
             stop = True
+            if self._evaluating:
+                self._evaluating = False  # once: what has to be put back then is
+                raise KeyboardInterrupt
 
         seed = self.stream if self.processes == 1 else (*self.stream, self.rank)
         workers = self._workers()
@@ -547,7 +572,7 @@ class Trainer:
             if in_a_row == PATIENCE:
                 raise TrainingError(
                     f"step {self.step}: the last {PATIENCE} had no finite gradients, so nothing is learned: "
-                    "start again with a lower --lr, or with --precision float32"
+                    "start again with a lower --lr" + (", or with --precision float32" * wants_bf16(config))
                 )
             self.step += 1
             decay = min(config.ema, (1 + self.step) / (10 + self.step))
@@ -570,6 +595,7 @@ class Trainer:
                     self.save_checkpoint()
                 last_save = self.seconds
             if self.seconds - last_evaluation > 60 * config.evaluate_minutes:
-                self._evaluate()
+                with suppress(KeyboardInterrupt):  # which asks to stop
+                    self._evaluate()
                 last_evaluation = self.seconds
             mark = config.clock()  # neither is training time
