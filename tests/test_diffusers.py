@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -626,3 +628,10 @@ def test_a_folder_by_its_relative_name_is_converted_within_a_folder_of_its_own(
     monkeypatch.chdir(tmp_path / "model" / "tiny" / "below")
     AutoencoderZenith.from_pretrained("..")
     assert not any((tmp_path / "temporary").iterdir())
+
+
+def test_what_is_missing_is_named() -> None:
+    code = "import sys; sys.modules['huggingface_hub'] = None; import zenith_ae.integrations.diffusers"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "MissingDependencyError: AutoencoderZenith needs diffusers" in last and "huggingface_hub" in last

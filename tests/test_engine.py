@@ -533,6 +533,25 @@ def test_lengths_of_tiles_are_known_without_making_them(architecture: str, size:
                 assert geometry.lengths(stage, padded, side) == (max(lengths), sum(lengths))
 
 
+@pytest.mark.parametrize("budget", [1, 2**20, 2**24])
+def test_a_budget_that_is_too_small_costs_no_multiple_of_the_work(budget: int) -> None:
+    config = zoo.build("zenith-denoise")
+    stage = geometry.Stage("denoiser", -1, config.parts["denoiser"], 4, True)
+    size = (1024, 1536)
+    tile = geometry.choose_tiles(stage, size, size, budget, lambda h, w: 100 * h * w)
+    regions = geometry.regions(stage, size, size, tile)
+    work = sum((r.rows.hi - r.rows.lo) * (r.columns.hi - r.columns.lo) for r in regions)
+    assert size[0] * size[1] < work <= 4 * size[0] * size[1]
+
+
+def test_a_profile_needs_a_picture_and_a_run() -> None:
+    native = engine.create(random_weights(zoo.build("zenith-taesd-lite")), threads=1)
+    with pytest.raises(ImageError, match="no picture to measure with"):
+        native.profile("encoder", np.zeros((0, 8, 8, 3), np.float32))
+    with pytest.raises(ConfigError, match="repeats must be at least 1"):
+        native.profile("encoder", np.zeros((1, 8, 8, 3), np.float32), repeats=0)
+
+
 @pytest.mark.parametrize("size", [(32, 2**22), (5000, 40_000)])
 def test_tiles_are_found_without_making_those_of_every_size(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch

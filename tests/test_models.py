@@ -281,6 +281,21 @@ def test_doubles_stay_doubles_and_empty_batches_empty() -> None:
     assert wht.wht_mix(torch.zeros(0, 16, 8, 8), gate.float(), threshold.float()).shape == (0, 16, 8, 8)
 
 
+@pytest.mark.parametrize(
+    "case", ["integers", "tiles of 2", "one threshold for all", "one gate for all channels"]
+)
+def test_what_the_native_transform_does_not_take_gets_the_reference(case) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, t = torch.randn(1, 16, 8, 8, generator=generator), 2 if case == "tiles of 2" else 4
+    gate, threshold = torch.rand(t, t, 16, generator=generator), torch.full((t, t, 16), 0.1)
+    x = (x * 4).int() if case == "integers" else x
+    threshold = threshold[:1, :1] if case == "one threshold for all" else threshold
+    gate = gate[..., :1] if case == "one gate for all channels" else gate
+    torch.testing.assert_close(
+        wht.wht_mix(x, gate, threshold), wht.wht_mix_reference(x, gate, threshold), rtol=0, atol=0
+    )
+
+
 def test_separable_form_is_two_one_dimensional_transforms() -> None:
     rng = np.random.default_rng(2)
     x = rng.standard_normal((1, 2, 8, 8))

@@ -61,7 +61,7 @@ from zenith_ae.training import (  # noqa: E402
     trainer,
 )
 from zenith_ae.training.critic import FROM, LIMIT, REST, WHOLE, Critic  # noqa: E402
-from zenith_ae.training.data import ImagePool  # noqa: E402
+from zenith_ae.training.data import ImagePool, middle  # noqa: E402
 from zenith_ae.training.degradations import Mixture  # noqa: E402
 from zenith_ae.training.distill import detail  # noqa: E402
 from zenith_ae.training.muon import SCALE, Muon, orthogonalize  # noqa: E402
@@ -217,6 +217,28 @@ def test_who_asks_again_to_stop_still_gets_the_checkpoint(tmp_path, monkeypatch)
     assert line_trainer(tmp_path).load_checkpoint()
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_who_asks_to_stop_does_not_wait_for_an_evaluation(tmp_path, last) -> None:
+    """They may take minutes; what they put in the place of the weights is put back."""
+    trainer = line_trainer(tmp_path, evaluate_minutes=9.0 if last else 1e-9)
+    seen = []
+
+    def evaluate(model: torch.nn.Module) -> dict[str, float]:
+        seen.append(trainer.step)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("goes on")
+
+    trainer.evaluate = evaluate
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    assert seen[0] == (6 if last else 1) and len(seen) == 1
+    assert trainer.model.training
+    again = line_trainer(tmp_path)
+    assert again.load_checkpoint() and again.step == (6 if last else 2)  # with the step in hand
+    for mine, theirs in zip(again.model.parameters(), trainer.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_what_begins_anew_has_a_new_log(tmp_path) -> None:
     line_trainer(tmp_path).run()
     assert line_trainer(tmp_path).step == 0
@@ -323,6 +345,10 @@ def test_a_training_that_goes_on_otherwise_says_so(photos, bounded, tmp_path, ca
     autoencode.train_autoencoder(bounded, more, steps(tmp_path, 2, lr=0.01, precision="auto"))
     said = f"data {photos} -> {photos}, {photos}; steps 1 -> 2; lr 0.002 -> 0.01; precision float32 -> auto"
     assert f"goes on otherwise than it began: {said}\n" in capsys.readouterr().err
+    autoencode.train_autoencoder(
+        bounded, more, steps(tmp_path, 2, lr=0.01, precision="auto"), detail_weight=0.5
+    )
+    assert "goes on otherwise than it began: detail_weight 0.1 -> 0.5\n" in capsys.readouterr().err
 
 
 def test_a_checkpoint_that_does_not_fit_is_one_clear_line(photos, bounded, tmp_path) -> None:
@@ -1915,6 +1941,34 @@ def test_features_at_the_seam_are_those_of_whole_pictures(
     assert len(list(folder.iterdir())) == 3
     assert len(made) == (2 if part == "decoder" else 0)
     assert (folder / "mine.txt").read_text() == "kept"
+    (one, *_) = (f for f in folder.iterdir() if f.is_dir())
+    whole = {name: (one / name).read_bytes() for name in ("index.json", "features.npy")}
+    for name, content in whole.items():
+        for damaged in (b"", b"{}", content[: len(content) * 2 // 3]):
+            (one / name).write_bytes(damaged)
+            with pytest.raises(ConfigError, match="holds no features; delete it"):
+                graft.SeamFeatures(one)
+        (one / name).write_bytes(content)
+    graft.SeamFeatures(one)
+
+
+def test_what_a_validation_costs_does_not_depend_on_the_size_of_pictures(
+    bounded, tmp_path, monkeypatch
+) -> None:
+    for i, size in enumerate([(40, 600), (640, 56)]):
+        Image.fromarray(np.zeros((*size, 3), np.uint8)).save(tmp_path / f"{i}.png")
+    shapes = []
+    real = autoencode.to_tensor
+    monkeypatch.setattr(
+        autoencode, "to_tensor", lambda x, device: (shapes.append(x.shape), real(x, device))[1]
+    )
+    with torch.no_grad():
+        autoencode._validate(ImagePool([tmp_path]), 1.0)(restore.build_modules(bounded))
+    assert shapes == [(1, 40, 512, 3), (1, 512, 56, 3)]
+    picture = np.arange(80 * 90).reshape(80, 90)
+    cells = picture[::8, ::8][:10, :11]
+    assert (picture[middle((10, 11), 5, 8)][::8, ::8] == cells[middle((10, 11), 5)]).all()
+    assert picture[middle((10, 11), 5, 8)].shape == (40, 40)
 
 
 def test_a_hybrid_starts_from_the_layers_of_its_taesd(seeing_teacher, capsys) -> None:

@@ -594,7 +594,7 @@ class Trainer:
                 with _going_on(self.checkpoint_path):
                     self.save_checkpoint()
                 last_save = self.seconds
-            if self.seconds - last_evaluation > 60 * config.evaluate_minutes:
+            if not stop and self.seconds - last_evaluation > 60 * config.evaluate_minutes:
                 with suppress(KeyboardInterrupt):  # which asks to stop
                     self._evaluate()
                 last_evaluation = self.seconds
