@@ -166,6 +166,25 @@ def test_planes_that_pillow_takes_for_something_else_are_refused(compression):
             read_picture(cmyk)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "extra", "compression", "what"),
+    [
+        (np.uint8, ["assocalpha"], None, "colours multiplied by alpha"),
+        (np.uint8, ["unassalpha", "unspecified"], None, "more than four channels"),
+        (np.uint8, ["unassalpha", "unspecified"], "deflate", "more than four channels"),
+        (np.uint16, ["assocalpha"], None, "four channels of 16 bits"),
+        (np.uint16, ["unspecified"], None, "four channels of 16 bits"),
+    ],
+)
+def test_undamaged_planes_that_pillow_fails_at_are_not_called_damaged(dtype, extra, compression, what):
+    tifffile = pytest.importorskip("tifffile", reason="writes what Pillow cannot")
+    file, options = io.BytesIO(), {"photometric": "rgb", "planarconfig": "separate", "metadata": None}
+    planes = np.full((3 + len(extra), 9, 7), 200, dtype)
+    tifffile.imwrite(file, planes, extrasamples=extra, compression=compression, **options)
+    with pytest.raises(ImageError, match=f"{what} in separate planes cannot be read"):
+        read_picture(file.getvalue())
+
+
 def test_colours_multiplied_by_alpha_are_divided_at_16_bits():
     tifffile = pytest.importorskip("tifffile", reason="writes what Pillow cannot")
     straight = deep("RGBA")

@@ -60,8 +60,9 @@ def as_text(value: object) -> str:
 
 
 def visible(text: str) -> str:
-    """Text on one line: names may hold line ends, and what a terminal takes for a command."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
+    """Text on one line: names may hold line ends, what a terminal takes for a command, and no text at all."""
+    unseen = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+    return re.sub(unseen, lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def safetensors_bytes(

@@ -432,12 +432,21 @@ class _Pages:
 
 
 def _in_unread_planes(image: Image.Image, deep: bool) -> str:
-    """What a TIFF of separate planes holds that Pillow would take for something else; "" of all others."""
-    if getattr(image, "tag_v2", {}).get(PLANAR) != 2:
+    """What a TIFF of separate planes holds that Pillow fails at or takes for something else; "" of others."""
+    tags = getattr(image, "tag_v2", {})
+    if tags.get(PLANAR) != 2:
         return ""
     if image.mode in ("LA", "La"):  # of which libtiff gives it the grey alone
         return "grey and alpha"
     raw = any(tile.codec_name == "raw" for tile in getattr(image, "tile", ()))
+    if image.mode.startswith("RGB") and not deep and (raw or image.mode != "RGB"):
+        samples = tags.get(_SAMPLES, 1)
+        if samples > 4:
+            return "more than four channels"
+        if raw and samples == 4 and in_planes(image):
+            return "four channels of 16 bits"
+        if raw and 1 in np.atleast_1d(tags.get(_EXTRA_SAMPLES, ())):
+            return "colours multiplied by alpha"
     # Bytes of 16 bits, uncompressed, become pixels of their own.
     return "CMYK of 16 bits" if image.mode == "CMYK" and in_planes(image) and raw and not deep else ""
 
@@ -586,7 +595,8 @@ def _scale_key(image: Image.Image, head: bytes) -> None:
 
 
 # Tags of a TIFF.
-_BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT, _SAMPLE_FORMAT = 258, 262, 277, 322, 323, 339
+_BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 277, 322, 323
+_EXTRA_SAMPLES, _SAMPLE_FORMAT = 338, 339
 _SRGB = b"\1\x0d"  # as cICP says it: primaries and transfer function
 # What an AVIF may say of a picture that looks the same, or nearly so, without: nothing (2), or television's.
 _SD_OR_HD, _LIKE_SRGB = (1, 2, 5, 6), (1, 2, 6, 13, 14, 15)
