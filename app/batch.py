@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from zenith_ae.errors import ExistsError, ZenithError
-from zenith_ae.files import visible
+from zenith_ae.files import leave, visible
 
 from .inputs import STDIO, Job, is_done, make_folder
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Reporter", "Work", "leave", "run_jobs", "show_plan", "wants_traceback"]
+__all__ = ["Reporter", "Work", "run_jobs", "show_plan", "wants_traceback"]
 
 
 def _in_one_row(text: str) -> str:
@@ -109,11 +109,6 @@ class Reporter:
             if stream is not sys.stderr:
                 raise
             leave(stream)  # a log on a full disk: pictures are worth more than what is said of them
-
-
-def leave(stream: TextIO) -> None:
-    """Let a stream that cannot be written lead nowhere, also with what it still holds at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ import click
 
 from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
-from zenith_ae.files import is_for_want_of_room, reason, visible
+from zenith_ae.files import is_for_want_of_room, leave, reason, say, visible
 
-from .batch import leave, wants_traceback
+from .batch import wants_traceback
 from .inputs import STDIO, Job, Kind
 from .session import (
     EQUAL,
@@ -418,7 +418,4 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def complain(text: str) -> None:
-    try:
-        print(f"zenith-ae: {visible(text)}", file=sys.stderr, flush=True)
-    except OSError:
-        leave(sys.stderr)
+    say(f"zenith-ae: {visible(text)}")

@@ -11,7 +11,6 @@ import io
 import logging
 import signal
 import socket
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -32,7 +31,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
 from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, WeightsError, ZenithError
-from zenith_ae.files import visible
+from zenith_ae.files import say, visible
 
 from .server_jobs import STALL, Worker
 from .session import denoised, encoding_notes, noise_level
@@ -443,7 +442,7 @@ def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
     with socket.create_server((host, port), family=family) as listener:
         address, number = listener.getsockname()[:2]
         address = f"[{address}]" if ":" in address else address
-        print(f"zenith-ae: http://{address}:{number}/  (Ctrl-C ends it)", file=sys.stderr, flush=True)
+        say(f"zenith-ae: http://{address}:{number}/  (Ctrl-C ends it)")
         config = uvicorn.Config(create_app(limits, threads), log_level="warning", server_header=False,
                                 timeout_graceful_shutdown=GRACE, http=_Protocol)  # fmt: skip
         server = uvicorn.Server(config)

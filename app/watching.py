@@ -80,7 +80,7 @@ class Watch:
         self.work, self.reporter, self.overwrite = replace(work, write=self._write), reporter, overwrite
         self._write_result = work.write
         self._inputs: defaultdict[str, _Input] = defaultdict(_Input)
-        self._makers: dict[str, str] = {}  # of what input each output came
+        self._makers: dict[str, str] = {}  # of what input each output came, of those that are there
 
     def forever(self) -> NoReturn:
         self.reporter.detail("watching; Ctrl-C ends it")
@@ -96,6 +96,9 @@ class Watch:
         """Jobs that no work will come of (as two inputs for one output), to be told, and those to do now."""
         there = os.path.isdir(self.folder)
         planned = self.plan() if there else []
+        if there:
+            sources = {job.source for job in planned}
+            self._makers = {output: maker for output, maker in self._makers.items() if maker in sources}
         jobs = [self._first_come(job) for job in planned if not isinstance(job.error, EmptyFolderError)]
         now = {job.source: _state(job.source) for job in jobs}
         for source, known in self._inputs.items():

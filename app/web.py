@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from zenith_ae.errors import ConfigError, MissingDependencyError
-from zenith_ae.files import reason
+from zenith_ae.files import reason, say
 
 __all__ = ["Guard", "example_pictures", "serve", "ui"]
 
@@ -47,9 +47,9 @@ def ui(host: str, port: int, browser: bool, threads: int | None, max_upload: int
       zenith-ae ui --host 0.0.0.0 --max-upload 50
     """
     with serve(host, port, threads, max_upload) as url:
-        click.echo(f"zenith-ae: {url} (Ctrl-C stops)", err=True)
+        say(f"zenith-ae: {url} (Ctrl-C stops)")
         if host not in LOOPBACK:
-            click.echo("zenith-ae: everybody who reaches this address can use the page", err=True)
+            say("zenith-ae: everybody who reaches this address can use the page")
         if browser and host in LOOPBACK and has_desktop():
             webbrowser.open(url)
         threading.Event().wait()

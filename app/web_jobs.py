@@ -11,7 +11,6 @@ import math
 import os
 import secrets
 import shutil
-import sys
 import threading
 import time
 import zipfile
@@ -25,7 +24,7 @@ from typing import Any, TypeVar
 from zenith_ae.batches import to_rgb
 from zenith_ae.engine import Pieces, Progress
 from zenith_ae.errors import ImageError, LatentError, ZenithError
-from zenith_ae.files import is_for_want_of_room
+from zenith_ae.files import is_for_want_of_room, say
 from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import Picture, check_size, read_picture, to_8_bits
 from zenith_ae.latents import (
@@ -109,7 +108,7 @@ def shipped_models(kind: str) -> tuple[str, ...]:
             if load_weights(path).config.kind == kind:
                 names.append(name)
         except ZenithError as error:
-            print(f"zenith-ae: {error}", file=sys.stderr)
+            say(f"zenith-ae: {error}")
     defaults = ("zenith-denoise", "zenith-taef2-lite")
     return tuple(sorted(names, key=lambda name: (not name.startswith(defaults), name)))
 
@@ -192,7 +191,7 @@ class Workshop:
             return text.replace("; set ZENITH_MAX_PIXELS to allow it", "; make it smaller first")
         if is_for_want_of_room(error):
             return f"{name}: no room for the result on the computer that works here; free some and try again"
-        print(f"zenith-ae: {name}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+        say(f"zenith-ae: {name}: unexpected {type(error).__name__}: {error}")
         return f"{name}: something unexpected went wrong ({type(error).__name__}); please report it"
 
     # ---- one picture ----------------------------------------------------------------------------

@@ -1540,6 +1540,14 @@ def test_watch_leaves_an_output_to_the_input_that_was_there_first(here, dn, caps
     assert pixel("out/a.denoised.png") == (210, 210, 210)
 
 
+def test_watch_replaces_what_came_of_an_input_that_has_gone_if_asked_to(here, dn, capsys, monkeypatch):
+    picture("in/a.gif")
+    watch_for(10, monkeypatch, {3: lambda: os.remove("in/a.gif"), 5: lambda: picture("in/a.png", value=7)})
+    assert run(["watch", "in", "-o", "out", "--overwrite", *dn]) == 130
+    assert "is also that of" not in capsys.readouterr().err
+    assert pixel("out/a.denoised.png") == (17, 17, 17)
+
+
 def test_watch_tries_once_what_a_format_cannot_hold(here, dn, capsys, monkeypatch):
     Image.new("RGBA", (9, 6), (1, 2, 3, 100)).save("a.png")
     Path("in").mkdir()

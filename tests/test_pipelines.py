@@ -3,6 +3,7 @@ import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -1288,12 +1289,15 @@ def test_values_of_fewer_bits_are_told_of_once_whatever_holds_them(fast, channel
         fast(read)  # whose note has said so
 
 
-def test_what_a_pillow_image_loses_is_told_of(dn):
+def test_what_a_pillow_image_loses_is_told_of(dn, tmp_path):
     image = Image.fromarray(np.full((12, 12), 40000, np.uint16))
     image.info["transparency"] = 25700
     with pytest.warns(UserWarning, match="transparent grey value") as caught:
         dn(image, 10)
     assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert any("transparent grey" in note for note in write_picture(image, tmp_path / "a.png"))
 
 
 @pytest.mark.parametrize(
@@ -1335,13 +1339,16 @@ def test_settings_are_checked_also_where_nothing_is_to_be_done(dn):
             dn(x, 10, strength=0, tile=tile)
 
 
-def test_errors_are_one_line_whatever_they_are_about(ae):
+def test_errors_are_one_line_whatever_they_are_about(ae, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("there\n.png").write_bytes(b"xx")
     z = np.zeros((1, ae.config.latent_channels, 1, 1), np.float32)
     calls = [
         lambda: read_picture("a\nb.png"), lambda: zenith_ae.load("a\nb"),
         lambda: zenith_ae.read_latents("a\nb"),
         lambda: ae.decode(z, size=np.zeros((3, 3))), lambda: ae.decode([[1.0], [1, 2]]),
     ]  # fmt: skip
+    calls += [partial(read, "there\n.png") for read in (read_picture, zenith_ae.read_latents, zenith_ae.load)]
     for call in calls:
         with pytest.raises(zenith_ae.ZenithError) as caught:
             call()
@@ -1357,9 +1364,17 @@ def test_every_call_is_one_that_torch_compile_leaves_alone(fast):
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3), np.uint8)
     compiled = torch.compile(
-        lambda a: (fast.experts(a), fast.estimate(a, "RGB").levels, fast.clean(a, "RGB")), backend="eager"
+        lambda a: (
+            fast.experts(a),
+            fast.estimate(a, "RGB").levels,
+            fast.clean(a, "RGB"),
+            list(fast.changes(a, "RGB", 10)),
+        ),
+        backend="eager",
     )
-    experts, levels, clean = compiled(x)
+    experts, levels, clean, changes = compiled(x)
+    for mine, theirs in zip(changes, fast.changes(x, "RGB", 10), strict=True):
+        np.testing.assert_array_equal(mine.residual, theirs.residual)
     assert experts == fast.experts(x)
     np.testing.assert_array_equal(levels, fast.estimate(x, "RGB").levels)
     np.testing.assert_array_equal(clean, fast.clean(x, "RGB"))

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -1118,6 +1119,17 @@ def test_a_full_disk_does_not_end_a_training(photos, denoiser, tmp_path, monkeyp
     assert capsys.readouterr().err.count("No space left on device; the training goes on") == 2
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_log_on_a_full_disk_does_not_end_a_training(photos, tmp_path) -> None:
+    command = [sys.executable, "-m", "zenith_ae", "train", "denoise", "--data", str(photos), "--steps", "2",
+               "--batch", "1", "--crop", "32", "--model", "zenith-denoise-fast", "--threads", "1",
+               "-o", str(tmp_path)]  # fmt: skip
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stderr=full, check=False)
+    assert done.returncode == 0
+    assert load_weights(tmp_path / "zenith-denoise-fast.safetensors").metadata["steps"] == "2"
+
+
 def test_a_folder_that_cannot_be_made_is_told(photos, denoiser, tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="file/out: cannot become a folder: Not a directory"):
@@ -1900,7 +1912,7 @@ def test_a_whole_encoder_is_looked_at_where_a_hybrids_is(grown_teacher) -> None:
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
 def test_features_at_the_seam_are_those_of_whole_pictures(
-    photos, grown_teacher, hybrid, part, tmp_path
+    photos, grown_teacher, hybrid, part, tmp_path, monkeypatch
 ) -> None:
     """What the teacher's outer layers make of a crop alone differs only where it counts for nothing."""
     pool, weights = ImagePool([photos]), load_weights(grown_teacher)
@@ -1950,6 +1962,9 @@ def test_features_at_the_seam_are_those_of_whole_pictures(
                 graft.SeamFeatures(one)
         (one / name).write_bytes(content)
     graft.SeamFeatures(one)
+    monkeypatch.setattr(np, "load", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(ConfigError, match="features cannot be read: Permission denied"):  # and stay
+        graft.SeamFeatures(one)
 
 
 def test_what_a_validation_costs_does_not_depend_on_the_size_of_pictures(

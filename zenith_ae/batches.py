@@ -70,8 +70,8 @@ class Batch:
     restore: Callable[[NDArray], Any]
 
 
-def as_batch(image: Any) -> Batch:
-    """Any accepted picture as a `Batch`.
+def as_batch(image: Any, with_notes: bool = True) -> Batch:
+    """Any accepted picture as a `Batch`; what a file or a Pillow image loses by that is a warning.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def as_batch(image: Any) -> Batch:
             if first:
                 warnings.warn("only the first of several pictures in the file is used", stacklevel=3)
             picture = from_pil(image)
-            for note in picture.notes:
+            for note in picture.notes if with_notes else ():
                 warnings.warn(note, stacklevel=3)
 
             def restore(new: NDArray) -> Image.Image:
@@ -142,6 +142,8 @@ def as_batch(image: Any) -> Batch:
 def as_picture(image: Any) -> Picture:
     """Any accepted picture but a path as a `Picture`; of an array or a tensor, the only one of its batch.
 
+    What a Pillow image loses by that is among its notes.
+
     Raises
     ------
     ImageError
@@ -156,7 +158,7 @@ def as_picture(image: Any) -> Picture:
         raise ImageError(
             f"{os.fspath(image)}: is a path; read the picture first, with zenith_ae.read_picture"
         )
-    batch = as_batch(image)
+    batch = as_batch(image, with_notes=False)
     if len(batch.pixels) != 1:
         raise ImageError(f"holds {len(batch.pixels)} pictures; a file takes one: give picture[0]")
     if not (is_tensor(image) or isinstance(image, np.ndarray)):  # Pillow's, which its EXIF has not turned

@@ -9,10 +9,11 @@ import json
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from .errors import ExistsError, OutputError
 
@@ -28,8 +29,10 @@ __all__ = [
     "is_for_want_of_room",
     "is_passed_by",
     "is_result",
+    "leave",
     "reason",
     "safetensors_bytes",
+    "say",
     "visible",
     "write_together",
 ]
@@ -63,6 +66,19 @@ def visible(text: str) -> str:
     """Text on one line: names may hold line ends, what a terminal takes for a command, and no text at all."""
     unseen = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
     return re.sub(unseen, lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def say(text: str) -> None:
+    """A line on standard error, if that takes one: work is worth more than what is said of it."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:  # a log on a full disk
+        leave(sys.stderr)
+
+
+def leave(stream: TextIO) -> None:
+    """Let a stream that cannot be written lead nowhere, also with what it still holds at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def safetensors_bytes(

@@ -310,9 +310,11 @@ def write_picture(
     spec = _format(path.suffix, str(path))  # before there is a file
     if isinstance(picture, Image.Image) and "exif" not in spec.keeps:  # where it says how the picture lies
         picture = upright(picture, {})
+    read = isinstance(picture, Picture)  # then its notes are of what was read, and told
     picture = as_picture(picture)
     with atomic_writer(path, overwrite) as file:
-        return encode_picture(picture, file, path.suffix, str(path), quality)
+        notes = encode_picture(picture, file, path.suffix, str(path), quality)
+    return notes if read else (*picture.notes, *notes)
 
 
 def _format(suffix: str, name: str) -> _Format:

@@ -307,7 +307,7 @@ def read_latents(path: str | os.PathLike[str]) -> LatentFile:
         raise LatentError(f"{visible(name)}: cannot be read: {reason(error)}") from None
     except ValueError as error:  # "embedded null byte"
         raise LatentError(f"{name!r}: not a usable path: {error}") from None
-    return parse_latents(data, name)
+    return parse_latents(data, visible(name))
 
 
 def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:

@@ -31,7 +31,7 @@ from PIL import Image
 
 from ..batches import orient, to_rgb
 from ..errors import ImageError, MissingDependencyError
-from ..files import is_passed_by, is_result, visible
+from ..files import is_passed_by, is_result, say, visible
 from ..images import READABLE_SUFFIXES, read_picture, to_8_bits
 from . import drawings
 
@@ -264,8 +264,10 @@ def load_pool(sources: Sequence[str], drawn: int = 0, smallest: int = 1) -> Imag
     if pool.skipped:
         count = len(pool) - pool._drawn + len(pool.skipped)
         name, why = next(iter(pool.skipped.items()))
-        print(f"{len(pool.skipped)} of {count} files are no usable pictures or too small and left out, "
-              f"such as {visible(name)}: {' '.join(why.split())}", file=sys.stderr, flush=True)  # fmt: skip
+        say(
+            f"{len(pool.skipped)} of {count} files are no usable pictures or too small and left out, "
+            f"such as {visible(name)}: {' '.join(why.split())}"
+        )
     return pool
 
 
@@ -437,7 +439,7 @@ class Prefetcher(Generic[T]):
         try:
             return self._next()
         except BrokenProcessPool:  # out of memory, or a signal to all processes, which the trainer minds
-            print("a process that makes batches was killed: threads make them now", file=sys.stderr)
+            say("a process that makes batches was killed: threads make them now")
             self.close()
             self._use_threads()
             return self._next()

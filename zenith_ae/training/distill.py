@@ -8,7 +8,6 @@ borders, and loses on whole pictures).
 
 from __future__ import annotations
 
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Collection
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 
 from ..engine import Engine, create
 from ..errors import ConfigError, ImageError, OutputError, WeightsError
-from ..files import as_text, atomic_writer, reason
+from ..files import as_text, atomic_writer, reason, say
 from ..metrics import sharpness
 from ..models.modules import Network, frozen_module
 from ..models.spec import ModelConfig
@@ -112,8 +111,7 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
             raise ConfigError(f"{cache}: cannot be read: {reason(error)}") from None
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, AttributeError):
             raise ConfigError(f"{cache}: holds no latents; delete it or give another file") from None
-        print(f"{cache}: is of another teacher or other pictures, and is computed anew", file=sys.stderr,
-              flush=True)  # fmt: skip
+        say(f"{cache}: is of another teacher or other pictures, and is computed anew")
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)  # before the work of an hour
     except OSError as error:
@@ -125,8 +123,7 @@ def teacher_latents(pool: ImagePool, weights: Weights, cache: Path, train: Train
         h, w = (n // FACTOR * FACTOR for n in picture.shape[:2])
         latents.append(engine.run("encoder", picture[None, :h, :w])[0].astype(np.float16))
         if i % 100 == 99:
-            print(f"teacher latents {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            say(f"teacher latents {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s")
     with atomic_writer(cache) as file:
         np.savez(file, identity=identity, **{f"z{i}": z for i, z in enumerate(latents)})  # type: ignore[arg-type]
     return latents

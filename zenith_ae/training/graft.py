@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, OutputError
-from ..files import reason
+from ..files import reason, say
 from ..models.modules import Network
 from ..models.spec import ModelConfig, trace
 from ..weights import Weights, load_weights
@@ -93,9 +92,13 @@ class SeamFeatures:
             self._features = np.load(folder / "features.npy", mmap_mode="r")
             answers = folder / "answers.npy"
             self._answers = np.load(answers, mmap_mode="r") if answers.exists() else None
+            pixels = self._starts[-1] * self.stride**2
             whole = len(self._features) == self._starts[-1]
-        except (OSError, ValueError, TypeError, KeyError, EOFError):
+            whole = whole and (self._answers is None or len(self._answers) == pixels)
+        except (FileNotFoundError, ValueError, TypeError, KeyError, EOFError):
             whole = False
+        except OSError as error:
+            raise ConfigError(f"{folder}: its features cannot be read: {reason(error)}") from None
         if not whole:
             raise ConfigError(f"{folder}: holds no features; delete it, and they are made again") from None
 
@@ -194,8 +197,7 @@ def _keep(pool: ImagePool, seam: Seam, pairs: Iterable[Pair], folder: Path) -> N
                         np.lib.format.write_array_header_1_0(files[name], header)
                     files[name].write(rows.tobytes())
                 if i % 100 == 99:
-                    print(f"features {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s",
-                          file=sys.stderr, flush=True)  # fmt: skip
+                    say(f"features {i + 1}/{len(pool.images)}, {time.monotonic() - start:.0f} s")
         (folder / "index.json").write_text(json.dumps({"stride": seam.stride, "sizes": sizes}))
     except OSError as error:
         raise OutputError(

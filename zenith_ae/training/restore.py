@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from ..changes import changed
 from ..engine.geometry import multiple
 from ..errors import ConfigError, WeightsError
+from ..files import say
 from ..models.modules import Network, build_module, frozen_module
 from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..models.streams import in_streams, mean_of, turned
@@ -79,7 +79,7 @@ def cleaned(pool: ImagePool, cleaner: str | Weights, threads: int | None = None)
             known[key] = changed(one, model.changes(one, "RGB", loud))[0]
         photographs.images[i] = known[key]
         if (i + 1) % 100 == 0:
-            print(f"cleaned {i + 1}/{len(photographs)}", file=sys.stderr, flush=True)
+            say(f"cleaned {i + 1}/{len(photographs)}")
     return photographs
 
 
@@ -130,7 +130,7 @@ def load_into(model: nn.Module, path: str | Path) -> None:
             "start from weights of its architecture"
         )
     if len(fitting) < len(state):
-        print(f"{path}: {len(fitting)} of {len(state)} tensors fit, the others start fresh", file=sys.stderr)
+        say(f"{path}: {len(fitting)} of {len(state)} tensors fit, the others start fresh")
     model.load_state_dict(state | silent | fitting)
 
 
@@ -469,7 +469,7 @@ def _beside_expert(
         if alike and not soft:
             return with_expert(config, begun.config.parts["white"])
         why = "the task is another one" if soft else "it is another network's"
-        print(f"{init}: its expert for white noise is not taken: {why}", file=sys.stderr)
+        say(f"{init}: its expert for white noise is not taken: {why}")
         return config
     if begun is None or begun.metadata.get("task") == "blur":
         raise ConfigError(f"--only {only} adds to a denoiser that is trained: give its weights with --init")
@@ -615,7 +615,7 @@ def train_restoration(
             DevicePool(pool, train.device, train.crop), mixture, train.batch,
             (recipe.estimated, recipe.estimated_other), recipe.overstated, recipe.MOST_OVERSTATED,
         )  # fmt: skip
-        print(f"batches are made on {train.device}", file=sys.stderr, flush=True)
+        say(f"batches are made on {train.device}")
     if sorting:
         assert begun is not None
         _try_networks(begun, sorting, recipe, validation, trainer)

@@ -6,7 +6,6 @@ engine. A step is the sorter's alone then: thousands a minute, each crop seen ma
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..batches import orient
+from ..files import say
 from ..pipelines import Denoiser
 from .trainer import TrainConfig, to_tensor
 
@@ -73,7 +73,7 @@ def outcomes(
         crops[some], gain[some] = degraded, 10 * np.log10(general / expert)
         done = min(first + step, count)
         if not quiet and first // 2000 != done // 2000:
-            print(f"both networks have made {done}/{count} crops", file=sys.stderr, flush=True)
+            say(f"both networks have made {done}/{count} crops")
     return Outcomes(crops, gain.clip(-MOST_AT_STAKE, MOST_AT_STAKE))
 
 

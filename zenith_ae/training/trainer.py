@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from .._kernels import fast_bf16
 from ..engine.limits import default_threads
 from ..errors import CheckpointError, OutputError, TrainingError, WeightsError
-from ..files import atomic_writer, reason
+from ..files import atomic_writer, reason, say
 from .data import Prefetcher
 from .muon import Muon
 
@@ -259,7 +259,7 @@ def _going_on(path: Path) -> Iterator[None]:
     except OSError as error:
         said = f"{path}: cannot write: {reason(error)}"
     if said:
-        print(f"{said}; the training goes on", file=sys.stderr, flush=True)
+        say(f"{said}; the training goes on")
 
 
 def plain_options(recipe: Any) -> dict[str, Any]:
@@ -415,15 +415,13 @@ class Trainer:
         self.step, self.seconds = state["step"], state["seconds"]
         self.stream = state.get("stream", (self.config.seed,))  # one of version 0.1.0 has the seed alone
         if not self.rank:
-            print(f"goes on from {self.checkpoint_path} at step {self.step}; --fresh begins anew",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            say(f"goes on from {self.checkpoint_path} at step {self.step}; --fresh begins anew")
             before = state.get("settings", self.settings)  # one of version 0.1.0 has none
             if others := [f"{name} {before.get(name)} -> {value}" for name, value in self.settings.items()
                           if before.get(name, value) != value]:  # fmt: skip
-                print(f"goes on otherwise than it began: {'; '.join(others)}", file=sys.stderr, flush=True)
+                say(f"goes on otherwise than it began: {'; '.join(others)}")
             if begun_otherwise:
-                print("what is not trained stays as it is in the checkpoint, which has other weights there",
-                      file=sys.stderr, flush=True)  # fmt: skip
+                say("what is not trained stays as it is in the checkpoint, which has other weights there")
         return True
 
     def averaged_state(self) -> dict[str, Tensor]:
@@ -445,8 +443,7 @@ class Trainer:
                 if file.read(1) != b"\n":
                     file.write(b"\n")
             file.write(json.dumps(record).encode() + b"\n")
-        print(" ".join(f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in record.items()),
-              file=sys.stderr, flush=True)  # fmt: skip
+        say(" ".join(f"{k}={v:.5g}" if isinstance(v, float) else f"{k}={v}" for k, v in record.items()))
 
     def _evaluate(self) -> None:
         if self.evaluate is None or self.rank:
@@ -509,10 +506,12 @@ class Trainer:
                 batches.close()
             self.save_checkpoint()
             finished = self.progress >= 1
-            if finished:
-                self._evaluate()
-            if self.processes > 1:
-                leave_processes()
+            try:
+                if finished:
+                    self._evaluate()
+            finally:
+                if self.processes > 1:
+                    leave_processes()
         finally:  # who asks twice to stop still has the checkpoint
             for s, handler in handlers.items():
                 signal.signal(s, handler)
