@@ -78,7 +78,8 @@ def say(text: str) -> None:
 
 def leave(stream: TextIO) -> None:
     """Let a stream that cannot be written lead nowhere, also with what it still holds at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    with contextlib.suppress(OSError):  # one of no file, as in a notebook
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def safetensors_bytes(

@@ -739,8 +739,8 @@ class Denoiser(_Pipeline):
         ``sigma`` may also be what `estimate` found. Networks run, and may raise, as changes are asked for.
         """
         if is_compiling():
-            found: list[Change] = uncompiled(lambda: [*self.changes(
-                pixels, layout, sigma, tile, passes=passes, progress=progress)])()  # fmt: skip
+            rest: dict[str, Any] = {"tile": tile, "passes": passes, "progress": progress}
+            found: list[Change] = uncompiled(lambda: list(self.changes(pixels, layout, sigma, **rest)))()
             return iter(found)
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
             raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {_in_short(passes)}")

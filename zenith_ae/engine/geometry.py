@@ -222,7 +222,7 @@ def tile_side(stage: Stage, pixels: int, density: Fraction) -> int:
     return -(-ceil(pixels / density) // align) * align
 
 
-_MOST_WORK = 4  # times that of the whole picture; of less memory more would come, up to a thousand times
+_MOST_WORK = 4  # times that of the whole picture, that tiles may cost; the smallest would cost a thousand
 _TRIES = 16  # tile sizes of which the memory is asked one by one; each is a plan, of which few are remembered
 
 
