@@ -517,7 +517,9 @@ def test_the_program_listens_serves_and_ends_with_130():
 def test_a_terminal_that_goes_ends_the_program_without_a_word():
     program = [sys.executable, "-m", "zenith_ae", "serve", "--port", "0", "--threads", "1"]
     server = subprocess.Popen(program, stderr=subprocess.PIPE, text=True,
-                              env=os.environ | {"PYTHONUNBUFFERED": "1"})  # fmt: skip
+                              env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                              # These tests may run under nohup, whose children ignore the signal.
+                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # fmt: skip
     try:
         address = server.stderr.readline().split()[1]
         with urllib.request.urlopen(address + "health", timeout=60) as response:
