@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .batches import LUMA, full_scale
+from .errors import in_short
 
 __all__ = ["Change", "changed", "energy", "limit"]
 
@@ -84,7 +85,7 @@ def _checked_shares(strength: Any, luma: Any, chroma: Any, grain: Any) -> list[f
         except (TypeError, ValueError, RuntimeError):  # no number; an array; a tensor
             fits = False
         if not fits:
-            raise ValueError(f"{name} must be a number in 0..1, got {' '.join(repr(share).split())[:60]}")
+            raise ValueError(f"{name} must be a number in 0..1, got {in_short(share)}")
     return list(shares.values())
 
 

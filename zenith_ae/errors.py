@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 class ZenithError(Exception):
@@ -54,6 +55,11 @@ class IsaError(ZenithError, RuntimeError):
 
 class MissingDependencyError(ZenithError, ImportError):
     """An optional package is not installed; the message names the extra."""
+
+
+def in_short(value: Any) -> str:
+    """The beginning of how Python shows a value, in one line."""
+    return " ".join(repr(value).split())[:60]
 
 
 def why_no_kernels(error: ImportError) -> str:

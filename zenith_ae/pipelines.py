@@ -36,7 +36,7 @@ from .batches import (
 )
 from .changes import Change, changed, energy, limit
 from .engine import Engine, Pieces, Progress, Tile, check_tile, create, within
-from .errors import ConfigError, LatentError
+from .errors import ConfigError, LatentError, in_short
 from .latents import LatentFile, check_latents, numbers_of
 from .models.spec import ModelConfig, alignment, cached_property
 from .noise_levels import (
@@ -334,7 +334,7 @@ class Autoencoder(_Pipeline):
                 map(index, size) if size is not None else (z.shape[2] * factor, z.shape[3] * factor)
             )
         except (TypeError, ValueError):
-            raise LatentError(f"size must be (height, width) in pixels, got {_in_short(size)}") from None
+            raise LatentError(f"size must be (height, width) in pixels, got {in_short(size)}") from None
         if (-(-height // factor), -(-width // factor)) != z.shape[2:] or min(height, width) < 1:
             raise LatentError(
                 f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"
@@ -743,7 +743,7 @@ class Denoiser(_Pipeline):
             found: list[Change] = uncompiled(lambda: list(self.changes(pixels, layout, sigma, **rest)))()
             return iter(found)
         if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
-            raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {_in_short(passes)}")
+            raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {in_short(passes)}")
         check_tile(tile)
         check_layout(pixels, layout)
         if isinstance(sigma, str):
@@ -941,11 +941,11 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
         raise ValueError(f"sigma must be numbers, got {tensor!r:.60}")
     given = np.asarray(without_torch(sigma))
     if given.dtype.kind not in "fiu":  # bool, text, complex numbers, integers beyond all of numpy's
-        raise ValueError(f"sigma must be numbers, got {_in_short(sigma)}")
+        raise ValueError(f"sigma must be numbers, got {in_short(sigma)}")
     with np.errstate(over="ignore"):
         levels = given.astype(np.float32)
     if levels.size == 0 or not np.isfinite(levels).all() or levels.min() < 0 or levels.max() > 255:
-        raise ValueError(f"sigma must be in 0..255, got {_in_short(sigma)}")
+        raise ValueError(f"sigma must be in 0..255, got {in_short(sigma)}")
     if levels.ndim == 4 and levels.shape[1] == 1:  # a plane of its own, as tensors (N, C, H, W) have
         levels = levels[:, 0]
     if levels.ndim == 1 and len(levels) == shape[0]:
@@ -964,8 +964,3 @@ def _warn_of_dim(image: Any, batch: Batch) -> None:
     note = dim_note(batch.pixels, batch.layout)
     if note and not isinstance(image, (str, os.PathLike)) and note not in getattr(image, "notes", ()):
         warnings.warn(f"a picture of uint16: {note}", stacklevel=3)
-
-
-def _in_short(value: Any) -> str:
-    """The beginning of how Python shows a value, in one line."""
-    return " ".join(repr(value).split())[:60]

@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, ImageError, LatentError
+from ..errors import ConfigError, ImageError, LatentError, in_short
 from ..weights import Weights
 from . import geometry
 from .geometry import Region, Stage
@@ -47,7 +47,7 @@ def check_tile(tile: Any) -> None:
     """Raise ConfigError for what is no `Tile`."""
     whole = isinstance(tile, int | np.integer) and not isinstance(tile, bool)
     if not (whole and tile >= 0) and not (isinstance(tile, str) and tile == "auto"):
-        raise ConfigError(f"tile must be 'auto' or a whole number >= 0, got {tile!r:.60}")
+        raise ConfigError(f"tile must be 'auto' or a whole number >= 0, got {in_short(tile)}")
 
 
 def within(progress: Progress | None, start: float, size: float) -> Progress | None:
