@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from weakref import WeakKeyDictionary, finalize
 
@@ -773,6 +773,26 @@ def test_convolutions_read_an_unshuffled_picture_itself(name: str) -> None:
 
 
 # --- formats and sizes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("tile", [0, 16])
+def test_rows_of_a_plane_may_lie_anywhere(device: str, tile: int) -> None:
+    """Also all at one place, as those of a level that is the same everywhere do."""
+    if device == "torch":
+        pytest.importorskip("torch", reason="torch is not installed")
+    config = zoo.build("zenith-denoise")
+    run = partial(engine.create(random_weights(config), device).run, "denoiser", tile=tile)
+    arguments = inputs(config, "denoiser", 21, 35, "uint8")
+    x, plane = arguments["x"], arguments["plane"]
+    row = np.ascontiguousarray(plane[:, :1])
+    one = np.broadcast_to(row, plane.shape)
+    assert np.array_equal(run(x, plane=one), run(x, plane=one.copy()))
+    backwards = plane[:, ::-1].copy()[:, ::-1]
+    wide = np.repeat(plane, 2, axis=2)[..., ::2]
+    big_endian = plane.astype(">f4")
+    for other in (backwards, wide, big_endian, plane.swapaxes(1, 2).copy().swapaxes(1, 2)):
+        assert np.array_equal(run(x, plane=other), run(x, plane=plane))
 
 
 @pytest.mark.parametrize("device", ["cpu", "torch"])

@@ -1,8 +1,10 @@
+import threading
+
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from zenith_ae import noise_levels
+from zenith_ae import bands, changes, noise_levels
 
 
 def noise(shape):
@@ -304,3 +306,60 @@ def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks():
         torch.from_numpy(coarse)[:, None], scale_factor=8, mode="bilinear", align_corners=False
     )[:, 0, :21, :37]
     assert np.allclose(noise_levels.enlarged(coarse, 21, 37), expected.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rows", [0, 1, 5, 1000])
+def test_bands_are_all_rows_in_order(rows, threads, monkeypatch):
+    monkeypatch.setattr(bands, "_VALUES", 300)
+    workers = set()
+
+    def work(band):
+        workers.add(threading.get_ident())
+        return list(range(rows))[band]
+
+    found = bands.in_bands(work, rows, 100, threads)
+    assert [row for band in found for row in band] == list(range(rows))
+    assert all(0 < len(band) <= 3 for band in found)
+    assert (workers <= {threading.get_ident()}) == (threads == 1 or rows < 1000)
+    assert bands.in_bands(lambda band: band, 7, 10**9, threads) == [slice(i, i + 1) for i in range(7)]
+    with pytest.raises(ZeroDivisionError):
+        bands.in_bands(lambda band: 1 / (band.start - 3), max(rows, 4), 100, threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_what_is_found_in_bands_is_that_of_the_whole(dtype, threads, monkeypatch):
+    """Whatever the bands and the threads."""
+    rng, peak = np.random.default_rng(0), np.iinfo(dtype).max if dtype != np.float32 else 1
+    # Paler than the noise made it, so that channels have it in common
+    noisy = np.clip(rng.normal(120, 20, (203, 150, 3)) @ (np.full((3, 3), 0.2) + 0.4 * np.eye(3)), 90, 200)
+    noisy[:20] = np.clip(3 * noisy[:20] - 120, 0, 255)
+    picture = (noisy * (peak / 255)).astype(dtype)
+    residual = rng.normal(0, 0.1, (1, 203, 150, 3)).astype(np.float32)
+    levels = rng.uniform(1, 3, (1, 203, 150)).astype(np.float32)
+
+    def results():
+        limited, evenly = residual.copy(), residual.copy()
+        changes.limit(limited, levels, threads)
+        changes.limit(evenly, levels[:, :1, :1], threads)
+        change = changes.Change([0], slice(0, 3), False, limited)
+        return [
+            noise_levels.clipped_cells(picture, (26, 19), threads),
+            np.array(noise_levels.is_shared(picture, threads)),
+            noise_levels.enlarged(levels, 1600, 1190, threads),
+            limited,
+            evenly,
+            changes.changed(picture[None], [change], 0.8, threads=threads),
+        ]
+
+    whole = results()
+    assert whole[0].any() and not whole[0].all() and whole[1]
+    for values in (1, 2000, 50_000):
+        monkeypatch.setattr(bands, "_VALUES", values)
+        for one, other in zip(results(), whole, strict=True):
+            np.testing.assert_array_equal(one, other)
+    for clipped, level in ((whole[3], levels), (whole[4], levels[:, :1, :1])):
+        most = changes._most(level)[..., None]
+        np.testing.assert_array_equal(clipped, np.clip(residual, -most, most))
+        assert (clipped != residual).any() and (clipped == residual).any()

@@ -508,7 +508,7 @@ def test_edited_photographs_are_brighter_of_more_contrast_or_sharper() -> None:
 
 def test_some_edited_photographs_are_more_vivid(monkeypatch) -> None:
     monkeypatch.setattr(degradations, "HARD", 0.0)
-    monkeypatch.setattr(degradations, "EDITED", (0.0, 0.0, 1.0, 0.0))
+    monkeypatch.setattr(degradations, "EDITED", (0.0, 0.0, 0.0, 1.0, 0.0))
     photo = (textured(64, 64) // 2 + 64).astype(np.uint8)
     grey = np.repeat(photo[..., :1], 3, axis=2)
     for seed in range(8):
@@ -519,6 +519,25 @@ def test_some_edited_photographs_are_more_vivid(monkeypatch) -> None:
     half = degradations.saturated(photo.astype(np.float32), 0.5)
     np.testing.assert_allclose(half @ LUMA, photo @ LUMA, atol=1e-3)  # whose brightness stays
     np.testing.assert_allclose(degradations.saturated(half, 2.0), photo, atol=1e-3)
+
+
+def test_some_edited_photographs_have_rows_and_columns_left_out(monkeypatch) -> None:
+    monkeypatch.setattr(degradations, "HARD", 0.0)
+    monkeypatch.setattr(degradations, "EDITED", (1.0, 0.0, 0.0, 0.0, 0.0))
+    photo = textured(50, 67)
+    found = {}
+    for seed in range(8):
+        thin = degradations.edited(photo, rng(seed))
+        (every,) = (n for n in degradations.THINNED if (thin[1, 1] == photo[n, n]).all())
+        found[every] = thin
+    for every, thin in found.items():
+        few = photo[::every, ::every]
+        height, width, _ = few.shape
+        assert thin.shape == photo.shape
+        np.testing.assert_array_equal(thin[:height, :width], few)
+        np.testing.assert_array_equal(thin[height : 2 * height, :width], few[::-1][: 50 - height])
+        np.testing.assert_array_equal(thin[:height, width : 2 * width], few[:, ::-1][:, : 67 - width])
+    assert sorted(found) == sorted(degradations.THINNED)
 
 
 def test_edited_photographs_of_hard_contrast_are_mostly_black_and_white(monkeypatch) -> None:

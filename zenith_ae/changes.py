@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .bands import in_bands
 from .batches import LUMA, full_scale
 from .errors import in_short
 
@@ -24,8 +25,6 @@ _MOST_DEVIATIONS = 8
 # hardly any: where a few pixels are wrong, hot ones or shot noise, they are so by far more than the level
 # says, which is of all around them. With 3 of 1000 pixels black or white that brings 8 dB.
 _DOTTED = 2
-# Rows at once where float copies of a whole picture would be large.
-_BAND = 128
 
 
 class Change(NamedTuple):
@@ -54,6 +53,7 @@ def changed(
     grain: float = 0.0,
     *,
     keep: bool = False,
+    threads: int = 1,
 ) -> NDArray:
     """Pixels (N, H, W, C) with `Denoiser.changes` of them, to the shares that `Denoiser` takes.
 
@@ -70,7 +70,7 @@ def changed(
             if (luma, chroma, grain) != (1, 1, 0):
                 residual = residual.copy() if keep else residual
                 _blend(residual, luma, chroma, grain)
-            _add(out[i : i + 1, ..., change.channels], residual[None], sign)
+            _add(out[i, ..., change.channels], residual, sign, threads)
             del residual
         del change  # before the next are made
     return out
@@ -94,15 +94,23 @@ def energy(x: NDArray[np.float32]) -> float:
     return float(np.einsum("nhwc,nhwc->", x, x, dtype=np.float64))
 
 
-def limit(residual: NDArray[np.float32], levels: NDArray[np.float32]) -> None:
+def limit(residual: NDArray[np.float32], levels: NDArray[np.float32], threads: int = 1) -> None:
     """Clip a residual (N, H, W, 3) to what noise of the levels (N, 1, 1) or (N, H, W) can be, in place."""
-    for change, whole in zip(residual, np.broadcast_to(levels, residual.shape[:3]), strict=True):
-        for y in range(0, len(change), _BAND):
-            band, level = change[y : y + _BAND], whole[y : y + _BAND]
-            if max(-band.min(), band.max()) > _most(level.min()):  # seldom, in a noisy picture
-                most = _most(level)
-                for channel in np.moveaxis(band, 2, 0):
-                    np.clip(channel, -most, most, out=channel)
+    for change, level in zip(residual, levels, strict=True):
+        _limit(change, level, threads)
+
+
+def _limit(change: NDArray[np.float32], level: NDArray[np.float32], threads: int) -> None:
+    """`limit` of one picture's (H, W, 3), by (1, 1) or (H, W)."""
+
+    def clip(band: slice) -> None:
+        part, here = change[band], level if level.size == 1 else level[band]
+        if max(-part.min(), part.max()) > _most(here.min()):  # seldom, in a noisy picture
+            most = _most(here)
+            for channel in np.moveaxis(part, 2, 0):
+                np.clip(channel, -most, most, out=channel)
+
+    in_bands(clip, len(change), change[0].size, threads)
 
 
 def _most(level: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -136,15 +144,17 @@ def _blurred(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return x
 
 
-def _add(colour: NDArray, residual: NDArray, strength: float) -> None:
-    """colour (N, H, W, 1 or 3) = clip(colour + strength * residual (N, H, W, 3)), in place."""
+def _add(colour: NDArray, residual: NDArray, strength: float, threads: int) -> None:
+    """colour (H, W, 1 or 3) = clip(colour + strength * residual (H, W, 3)), in place."""
     integer, peak = colour.dtype.kind == "u", full_scale(colour.dtype)
-    for y in range(0, colour.shape[1], _BAND):
-        band = slice(y, y + _BAND)
-        change = residual[:, band]
-        if colour.shape[3] == 1:
-            change = change.mean(axis=3, keepdims=True, dtype=np.float32)
+
+    def add(band: slice) -> None:
+        change = residual[band]
+        if colour.shape[2] == 1:
+            change = change.mean(axis=2, keepdims=True, dtype=np.float32)
         value = np.multiply(change, np.float32(strength * peak), dtype=np.float32)
-        value += colour[:, band]
+        value += colour[band]
         np.clip(value, 0, peak, out=value)
-        colour[:, band] = np.rint(value, out=value) if integer else value
+        colour[band] = np.rint(value, out=value) if integer else value
+
+    in_bands(add, len(colour), residual[0].size, threads)

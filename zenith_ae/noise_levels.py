@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .bands import in_bands
 from .batches import full_scale
 
 __all__ = [
@@ -125,21 +126,26 @@ def enough(cells: NDArray[np.bool_]) -> bool:
     return bool(np.count_nonzero(cells) >= _ENOUGH * cells.size)
 
 
-def clipped_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+def clipped_cells(picture: NDArray, shape: tuple[int, ...], threads: int = 1) -> NDArray[np.bool_]:
     """Cells (h, w) of 8 x 8 pixels of a picture (H, W, 3) of which a part is as dark or bright as can be.
 
     Floats beyond [0, 1] are not: whoever has such did not clip.
     """
     peak = full_scale(picture.dtype)
-    few, (rows, columns) = picture[::2], shape
-    at_end = (few == 0) | (few == peak)
-    at_end = np.pad(at_end, [(0, 4 * rows - len(at_end)), (0, 0), (0, 0)], mode="edge")
-    # Of every second row and column. Whole rows are summed first: numpy is slow along short axes.
-    count = at_end.view(np.uint8).reshape(rows, 4, -1).sum(axis=1, dtype=np.uint8)
-    red, green, blue = np.moveaxis(count.reshape(rows, -1, 3)[:, ::2], 2, 0)
-    count = np.pad(red + green + blue, [(0, 0), (0, 4 * columns - red.shape[1])], mode="edge")
-    count = count.reshape(rows, columns, 4).sum(axis=2, dtype=np.uint8)
-    return np.asarray(count > _CLIPPED * 4 * 4 * 3)
+    rows, columns = shape
+
+    def count(band: slice) -> NDArray[np.uint8]:
+        few, cells = picture[8 * band.start : 8 * band.stop : 2], band.stop - band.start
+        at_end = (few == 0) | (few == peak)
+        at_end = np.pad(at_end, [(0, 4 * cells - len(at_end)), (0, 0), (0, 0)], mode="edge")
+        # Of every second row and column. Whole rows are summed first: numpy is slow along short axes.
+        count = at_end.view(np.uint8).reshape(cells, 4, -1).sum(axis=1, dtype=np.uint8)
+        red, green, blue = np.moveaxis(count.reshape(cells, -1, 3)[:, ::2], 2, 0)
+        count = np.pad(red + green + blue, [(0, 0), (0, 4 * columns - red.shape[1])], mode="edge")
+        return np.asarray(count.reshape(cells, columns, 4).sum(axis=2, dtype=np.uint8))
+
+    counts = np.concatenate(in_bands(count, rows, 4 * 3 * picture.shape[1], threads))
+    return np.asarray(counts > _CLIPPED * 4 * 4 * 3)
 
 
 def make_even(level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> None:
@@ -248,7 +254,7 @@ def least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> f
     return float(np.sqrt(np.quantile(blocks, 0.1)))
 
 
-def is_shared(picture: NDArray) -> bool:
+def is_shared(picture: NDArray, threads: int = 1) -> bool:
     """Whether the channels of a picture (H, W, 3) have much of their noise in common.
 
     So it is where colours were made paler, or brightness was sharpened or its contrast raised place by place,
@@ -264,27 +270,15 @@ def is_shared(picture: NDArray) -> bool:
     if rows < 1 or columns < 1:
         return False
     few = slice(None, None, max(1, rows // 32))
-    some = picture[: 16 * rows].reshape(rows, 16, width, 3)[few].reshape(-1, 16, 3 * width)
-    some = some[:, :, : 3 * (16 * columns + 2)]
-    peak, inner = full_scale(picture.dtype), some[:, 1:-1, 3:-3]
-
-    def of_blocks(x: NDArray) -> NDArray:
-        """The sums of (n, 14, 16 * columns * k) in each block."""
-        return x.sum(axis=1).reshape(-1, x.shape[2] // columns).sum(axis=1)
-
-    at_end = (inner == 0) | (inner == peak)
-    clipped = at_end[..., ::3] | at_end[..., 1::3] | at_end[..., 2::3]
-    known = of_blocks(clipped) < _CLIPPED * 14 * 16
+    some = picture[: 16 * rows].reshape(rows, 16, 3 * width)[few, :, : 3 * (16 * columns + 2)]
+    found = in_bands(lambda band: _differences(some[band], columns), len(some), some[0].size, threads)
+    clipped, squares, together = (np.concatenate(each) for each in zip(*found, strict=True))
+    known = clipped < _CLIPPED * 14 * 16
     if not known.any():
         return False
-    some = some.astype(np.int16 if picture.dtype == np.uint8 else np.float32)  # of 8 bits all below is exact
-    rough = some[:, 2:] - 2 * some[:, 1:-1] + some[:, :-2]
-    rough = rough[..., 6:] - 2 * rough[..., 3:-3] + rough[..., :-6]
-    rough = rough * np.float32(255 / peak / 6)
-    squares = of_blocks(rough * rough)[known]
-    together = rough[..., ::3] + rough[..., 1::3] + rough[..., 2::3]
+    squares, together = squares[known], together[known]
     variance = squares / np.float32(3 * 14 * 16)
-    common = (of_blocks(together * together)[known] - squares) / np.float32(6 * 14 * 16)
+    common = (together - squares) / np.float32(6 * 14 * 16)
     calm = np.argsort(variance, kind="stable")[: max(_FEWEST_BLOCKS, int(_CALMEST_BLOCKS * len(variance)))]
     level = float(np.sqrt(variance[calm].mean()))
     if common[calm].mean() <= _SHARED * level**2 + _SHARED_TEXTURE:
@@ -293,6 +287,28 @@ def is_shared(picture: NDArray) -> bool:
         return True
     white = white_noise(picture, level)
     return white is None or level >= _AS_CALM * white
+
+
+def _differences(some: NDArray, columns: int) -> tuple[NDArray, NDArray, NDArray]:
+    """Of each of the n * ``columns`` blocks in rows (n, 16, 3 * (16 * columns + 2)) of a picture's blocks:
+
+    how many pixels are clipped, and the sum of squares of second differences, of each channel and of the sum
+    of channels.
+    """
+    peak, inner = full_scale(some.dtype), some[:, 1:-1, 3:-3]
+
+    def of_blocks(x: NDArray) -> NDArray:
+        """The sums of (n, 14, 16 * columns * k) in each block."""
+        return np.asarray(x.sum(axis=1).reshape(-1, x.shape[2] // columns).sum(axis=1))
+
+    at_end = (inner == 0) | (inner == peak)
+    clipped = at_end[..., ::3] | at_end[..., 1::3] | at_end[..., 2::3]
+    some = some.astype(np.int16 if some.dtype == np.uint8 else np.float32)  # of 8 bits all below is exact
+    rough = some[:, 2:] - 2 * some[:, 1:-1] + some[:, :-2]
+    rough = rough[..., 6:] - 2 * rough[..., 3:-3] + rough[..., :-6]
+    rough = rough * np.float32(255 / peak / 6)
+    together = rough[..., ::3] + rough[..., 1::3] + rough[..., 2::3]
+    return of_blocks(clipped), of_blocks(rough * rough), of_blocks(together * together)
 
 
 def white_noise(picture: NDArray, about: float) -> float | None:
@@ -336,7 +352,7 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
 
 
-def enlarged(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
+def enlarged(coarse: NDArray, height: int, width: int, threads: int = 1) -> NDArray[np.float32]:
     """Bilinear enlargement by 8 of (N, h, w), cropped; sample centres as in torch's default."""
     # Eight pixels lie between the centres of two samples, and four beyond the first and the last one.
     share = (np.arange(8, dtype=np.float32) + np.float32(0.5)) / 8
@@ -344,8 +360,14 @@ def enlarged(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
     wide = given[:, :, :-1, None] + share * np.diff(given, axis=2)[..., None]
     wide = wide.reshape(*coarse.shape[:2], -1)[:, :, 4 : 4 + width]
     given = np.pad(wide, [(0, 0), (1, 1), (0, 0)], mode="edge")
-    tall = share[:, None] * np.diff(given, axis=1)[:, :, None]
-    tall += given[:, :-1, None]
+    above, below = given[:, :-1, None], given[:, 1:, None]
+    tall = np.empty((len(coarse), above.shape[1], 8, width), np.float32)
+
+    def fill(band: slice) -> None:
+        np.multiply(share[:, None], below[:, band] - above[:, band], out=tall[:, band])
+        tall[:, band] += above[:, band]
+
+    in_bands(fill, tall.shape[1], tall[:, 0].size, threads)
     return tall.reshape(len(coarse), -1, width)[:, 4 : 4 + height]
 
 

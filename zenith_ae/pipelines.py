@@ -621,11 +621,11 @@ class Denoiser(_Pipeline):
             return False
         if is_grey(picture):
             return True
-        if is_shared(seen):
+        if is_shared(seen, self.engine.threads):
             return False
         if found > max(least) or "estimator" not in self.config.parts:
             return True
-        whole = ~clipped_cells(picture, odds.shape)  # frames say little either way
+        whole = ~clipped_cells(picture, odds.shape, self.engine.threads)  # frames say little either way
         if enough(whole):
             found = float(odds[whole].mean())
         if level is None:
@@ -679,7 +679,7 @@ class Denoiser(_Pipeline):
             if is_two_tone(picture):
                 level[...] = 0
                 continue
-            clipped = clipped_cells(picture, level.shape)
+            clipped = clipped_cells(picture, level.shape, self.engine.threads)
             mean = float(level.mean())
             make_even(level, clipped)
             if experts is None:
@@ -691,7 +691,8 @@ class Denoiser(_Pipeline):
                 level[...] = without_texture(picture, level, clipped)
             if level.any():
                 level[drawn_cells(picture, level.shape)] = 0
-        return Estimate(enlarged(coarse, pixels.shape[1], pixels.shape[2]), chosen)
+        height, width = pixels.shape[1:3]
+        return Estimate(enlarged(coarse, height, width, self.engine.threads), chosen)
 
     def clean(
         self,
@@ -719,7 +720,7 @@ class Denoiser(_Pipeline):
             )
             return cleaned
         changes = self.changes(pixels, layout, sigma, tile, passes=passes, progress=progress)
-        result = changed(pixels, changes, strength, luma, chroma, grain)
+        result = changed(pixels, changes, strength, luma, chroma, grain, threads=self.engine.threads)
         if progress is not None:
             progress(1.0)  # also where there was nothing to do
         return result
@@ -775,7 +776,7 @@ class Denoiser(_Pipeline):
         todo = [
             i
             for i in range(len(pixels))
-            if levels[i].any() or not (self._bounded or is_two_tone(to_rgb(pixels[i : i + 1], layout)[0]))
+            if levels[i].max() > 0 or not (self._bounded or is_two_tone(to_rgb(pixels[i : i + 1], layout)[0]))
         ]
         chosen = [] if found is None else [found.experts[i] for i in todo]
         if len(todo) < len(pixels):
@@ -820,10 +821,15 @@ class Denoiser(_Pipeline):
     def _run(
         self, part: str, pictures: NDArray, plane: NDArray, tile: Tile, progress: Progress | None
     ) -> NDArray[np.float32]:
-        """What one of the networks adds to pictures (N, H, W, 3) with noise (N, H, W)."""
-        height, width = plane.shape[1:]
+        """What one of the networks adds to pictures (N, H, W, 3) with noise (N, H, W) or (N, 1, 1)."""
+        height, width = pictures.shape[1:3]
         before = OFF_GRID if part == "denoiser" else 0
-        pictures, plane = (self._continued(x, part, before) for x in (pictures, plane))
+        pictures = self._continued(pictures, part, before)
+        if plane.shape[1:] == (1, 1):  # all rows are one in memory
+            row = np.repeat(plane, pictures.shape[2], axis=2)
+            plane = np.broadcast_to(row, pictures.shape[:3])
+        else:
+            plane = self._continued(plane, part, before)
         found = self.engine.run(part, pictures, plane=plane, tile=tile, progress=progress)
         return found[:, before : before + height, before : before + width]
 
@@ -852,8 +858,11 @@ class Denoiser(_Pipeline):
     def _plane(
         self, rgb: NDArray, levels: NDArray, experts: list[str], tile: Tile, progress: Progress | None
     ) -> NDArray[np.float32]:
-        """What the networks are told of the noise in pictures (N, H, W, 3): (N, H, W), in units of [0, 1]."""
-        plane = np.array(np.broadcast_to(levels / 255, rgb.shape[:3]), np.float32)
+        """What the networks are told of the noise in pictures (N, H, W, 3), in units of [0, 1].
+
+        (N, H, W), or (N, 1, 1) as ``levels`` are.
+        """
+        plane = levels / np.float32(255)
         for picture, level, expert in zip(rgb, plane, experts, strict=True):
             if self._bounded and expert == "denoiser" and self._is_mottled(picture, level, tile, progress):
                 level *= np.float32(_MOTTLED_SHARE)
@@ -867,7 +876,8 @@ class Denoiser(_Pipeline):
         """
         if plane.mean() <= _MOTTLED / 255:
             return False
-        height, width = plane.shape
+        height, width = picture.shape[:2]
+        plane = np.broadcast_to(plane, (height, width))
         (rows, columns), side = _PLACES, _PLACE
         if height * width <= rows * columns * side * side:
             rows = columns = 1
@@ -893,7 +903,7 @@ class Denoiser(_Pipeline):
         passes: int,
         progress: Progress | None,
     ) -> NDArray[np.float32]:
-        """What to add to pictures ``rgb`` (N, H, W, 3) with noise ``plane`` (N, H, W), mean of the passes.
+        """What to add to pictures ``rgb`` (N, H, W, 3) with noise ``plane`` (`_plane`), mean of the passes.
 
         ``experts`` is the part for each. Each pass is what one alone would be, so each is within what noise
         of the levels ``bound`` can be (`limit`).
@@ -909,7 +919,7 @@ class Denoiser(_Pipeline):
             ]
             residual = unorient(found[0] if len(found) == 1 else np.concatenate(found), which)
             if bound is not None:
-                limit(residual, bound)
+                limit(residual, bound, self.engine.threads)
             total = residual if total is None else np.add(total, residual, out=total)
             del turned, levels, found, residual  # each is as large as the picture
         assert total is not None

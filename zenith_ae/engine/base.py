@@ -182,7 +182,9 @@ class Engine(abc.ABC):
                 raise error(
                     f"plane must be float32 of shape {x.shape[:3]}, got {plane.dtype.name} {plane.shape}"
                 )
-            plane = np.require(plane, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
+            plane = np.require(plane, np.float32, ["ALIGNED"])
+            if plane.strides[2] != plane.itemsize:  # rows may lie anywhere, all of even noise at one place
+                plane = np.ascontiguousarray(plane)
         native = x.dtype.newbyteorder("=")
         return np.require(x, native, ["C_CONTIGUOUS", "ALIGNED"]), plane
 

@@ -66,7 +66,10 @@ POOR_QUALITY = 20, 50  # of JPEGs that show what they are
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
-EDITED = 0.45, 0.2, 0.35, 0.55  # how often photographs get a gain, a tone curve, vivid colours, a mask
+# How often photographs have rows and columns left out, all but one in so many, a gain, a tone curve, more
+# vivid colours, a mask
+EDITED = 0.25, 0.45, 0.2, 0.35, 0.55
+THINNED = 2, 3
 GAIN, GAMMA, SATURATED = (1.1, 3.0), (0.5, 1.7), (1.2, 3.0)
 HARD, HARD_GAIN = 0.25, (1.5, 6.0)  # how often, and how much, they are made of hard contrast before
 MASK_RADIUS, MASK_PERCENT = (0.6, 2.5), (50, 260)
@@ -495,14 +498,17 @@ def flat_area(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, more vivid, sharper.
 
-    One to four of a gain, of all or about the mean, which clips much of it, a tone curve, more vivid colours
-    and an unsharp mask; some before that of so much contrast that black and white are most of what is left.
-    Takes and returns uint8, unlike the degradations here: it is what is to stay.
+    One to five of rows and columns left out, a gain, of all or about the mean, which clips much of it, a tone
+    curve, more vivid colours and an unsharp mask; some before the gain of so much contrast that black and
+    white are most of what is left. Takes and returns uint8, unlike the degradations here: it is what is to
+    stay.
     """
     while True:
-        gain, curve, colour, mask = rng.random(4) < EDITED
-        if gain or curve or colour or mask:
+        thin, gain, curve, colour, mask = rng.random(5) < EDITED
+        if thin or gain or curve or colour or mask:
             break
+    if thin:
+        picture = thinned(picture, int(rng.choice(THINNED)))
     values = picture.astype(np.float32)
     if rng.random() < HARD:
         pivot, place = np.quantile(values, rng.uniform(0.1, 0.9)), rng.choice((0, 127.5, 255))
@@ -521,6 +527,13 @@ def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         filtered = ImageFilter.UnsharpMask(radius, percent, threshold=int(rng.integers(4)))
         result = np.asarray(Image.fromarray(result).filter(filtered))
     return result
+
+
+def thinned(picture: np.ndarray, every: int) -> np.ndarray:
+    """One in ``every`` rows and columns of (H, W, 3), and its mirror images to the right and below."""
+    height, width, _ = picture.shape
+    few = picture[::every, ::every]
+    return np.pad(few, [(0, height - len(few)), (0, width - few.shape[1]), (0, 0)], mode="symmetric")
 
 
 def saturated(picture: np.ndarray, factor: float) -> np.ndarray:
