@@ -132,8 +132,9 @@ def denoise(**options: Any) -> int:
     INPUT is a file, a folder (searched with its subfolders), a pattern such as 'shots/*.png', or
     - for standard input. The result of photo.jpg is photo.denoised.jpg beside it, or below -o DIR.
     Size, mode, bit depth, transparency, EXIF, ICC profile and resolution are kept. Camera RAW files
-    (ARW, CR2, CR3, DNG, NEF, ORF, RAF, RW2) become 16-bit PNG, or TIFF with --format tif; they need
-    rawpy (pip install 'zenith-ae[raw]'), and only where it is installed are they taken from folders.
+    (ARW, CR2, CR3, DNG, NEF, ORF, RAF, RW2) become 16-bit PNG, or TIFF with --format tif, and HEIC
+    becomes JPEG; they need rawpy (pip install 'zenith-ae[raw]') and pillow-heif ('zenith-ae[heif]'),
+    and only where these are installed are they taken from folders.
 
     \b
     Examples:

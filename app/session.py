@@ -196,11 +196,16 @@ class Session:
         )
         if new := foreign - self._foreign:
             from zenith_ae.camera_raw import RAW_SUFFIXES
+            from zenith_ae.heif import HEIF_SUFFIXES
 
-            raw = {file for file in new if Path(file).suffix.lower() in RAW_SUFFIXES}
+            raw, heic = (
+                {file for file in new if Path(file).suffix.lower() in suffixes}
+                for suffixes in (RAW_SUFFIXES, HEIF_SUFFIXES)
+            )
             for files, way in (
                 (raw, " without rawpy (pip install 'zenith-ae[raw]')"),
-                (new - raw, "; convert them first"),
+                (heic, " without pillow-heif (pip install 'zenith-ae[heif]')"),
+                (new - raw - heic, "; convert them first"),
             ):
                 if files:
                     endings = " ".join(sorted({Path(file).suffix.lower() for file in files}))
@@ -361,11 +366,11 @@ def chosen_tag(usual: str, options: dict[str, Any]) -> str:
 
 
 def output_name(name: str, tag: str, suffix: str | None = None) -> str:
-    """``a/photo.jpg`` -> ``a/photo.tag.jpg``; ``.png`` where its format cannot be written."""
-    from zenith_ae.image_writing import write_format
+    """``a/photo.jpg`` -> ``a/photo.tag.jpg``; where its format cannot be written, as `stand_in` says."""
+    from zenith_ae.image_writing import stand_in, write_format
 
     path = Path(name)
-    suffix = suffix or (path.suffix if write_format(path.suffix) else ".png")
+    suffix = suffix or (path.suffix if write_format(path.suffix) else stand_in(path.suffix))
     return str(path.with_name(tagged(path.stem, tag, suffix)))
 
 

@@ -25,6 +25,7 @@ from PIL import Image
 
 from zenith_ae.camera_raw import rawpy_is_here
 from zenith_ae.errors import ZenithError
+from zenith_ae.heif import heif_is_here
 from zenith_ae.image_writing import encode_picture, suffix_for
 from zenith_ae.images import Picture, read_picture
 from zenith_ae.latents import LatentFile, encode_latents, parse_latents
@@ -34,6 +35,7 @@ from zenith_ae.weights import load_weights, save_weights
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_camera_raw import dng
+from test_heif import heic
 
 SECONDS = 5
 MEMORY = 2**30  # bytes that the whole run may add
@@ -78,6 +80,8 @@ def seeds() -> list[tuple[str, bytes]]:
         found.append(("picture", buffer.getvalue()))
     if rawpy_is_here():
         found.append(("picture", dng()))
+    if heif_is_here():
+        found += [("picture", heic(rgb, exif=exif.tobytes())), ("picture", heic(rgb.astype(np.uint16) * 257))]
     z = rng.standard_normal((1, 4, 2, 3), dtype=np.float32)
     found.append(("latents", encode_latents(LatentFile(z, "a model", "0" * 16, 13, 21), "fp16")))
     with tempfile.TemporaryDirectory() as folder:

@@ -205,7 +205,7 @@ def test_folders_hold_raw_only_where_it_can_be_read_and_the_error_names_the_extr
     (here / "shots").mkdir()
     (here / "shots/a.dng").write_bytes(dng())
     Image.new("RGB", (9, 6)).save(here / "shots/b.png")
-    (here / "shots/c.heic").touch()
+    (here / "shots/c.jxl").touch()
     program = (
         "import sys, importlib.abc\n"
         "class Absent(importlib.abc.MetaPathFinder):\n"
@@ -223,7 +223,7 @@ def test_folders_hold_raw_only_where_it_can_be_read_and_the_error_names_the_extr
         [sys.executable, "-c", program, "denoise", "shots", *dn], capture_output=True, text=True, check=False
     )
     note = "1 file left out: .dng cannot be read without rawpy (pip install 'zenith-ae[raw]')"
-    other = "1 file left out: .heic cannot be read; convert them first"
+    other = "1 file left out: .jxl cannot be read; convert them first"
     assert (folder.returncode, folder.stderr) == (0, f"zenith-ae: {note}\nzenith-ae: {other}\n")
     assert "a.dng" not in folder.stdout and "b.denoised.png" in folder.stdout
     single = subprocess.run(

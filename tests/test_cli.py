@@ -1621,9 +1621,9 @@ def test_watch_tries_again_what_may_be_read_since(here, dn, capsys, monkeypatch)
 
 def test_watch_says_once_of_each_file_that_it_leaves_it_out(here, dn, capsys, monkeypatch):
     picture("in/a.png")
-    watch_for(7, monkeypatch, {2: Path("in/2.heic").touch, 4: Path("in/4.heic").touch})
+    watch_for(7, monkeypatch, {2: Path("in/2.jxl").touch, 4: Path("in/4.jxl").touch})
     assert run(["watch", "in", "-o", "out", *dn]) == 130
-    assert capsys.readouterr().err.count("1 file left out: .heic cannot be read") == 2
+    assert capsys.readouterr().err.count("1 file left out: .jxl cannot be read") == 2
 
 
 def test_watch_rests_longer_where_looking_is_work(here, dn, monkeypatch):
@@ -2136,11 +2136,11 @@ def test_a_latent_file_in_capitals_becomes_a_picture_of_its_name(here, ae, capsy
 
 def test_pictures_of_kinds_that_are_not_read_are_left_out_with_a_note(here, dn, capsys):
     picture(here / "in/a.png")
-    for name in ("in/b.heic", "in/deep/C.HEIC", "in/.hidden.heic", "in/notes.txt"):
+    for name in ("in/b.jxl", "in/deep/C.JXL", "in/.hidden.jxl", "in/notes.txt"):
         (here / name).parent.mkdir(exist_ok=True)
         (here / name).write_bytes(b"?")
     assert run(["denoise", "in", "-o", "out/", *dn]) == 0
-    assert "2 files left out: .heic cannot be read; convert them first" in capsys.readouterr().err
+    assert "2 files left out: .jxl cannot be read; convert them first" in capsys.readouterr().err
     assert run(["denoise", "in", "-o", "out/", *dn, "-q"]) == 0
     assert not capsys.readouterr().err
 

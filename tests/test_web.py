@@ -156,6 +156,21 @@ def test_every_page_of_a_file_is_denoised_and_the_first_is_shown(shop):
         assert np.array_equal(np.asarray(shown), noise(seed=0))
 
 
+def test_heic_of_a_phone_becomes_jpeg_and_is_shown(shop):
+    pillow_heif = pytest.importorskip("pillow_heif", reason="the extra ui brings it")
+    data = io.BytesIO()
+    pillow_heif.from_pillow(Image.fromarray(noise((40, 24)) // 8 + 90)).save(data, quality=90)
+    path = put_bytes(shop, "IMG_1.HEIC", data.getvalue())
+    result = shop.denoise(path, "adds-sigma", 20.0)
+    assert Path(result.files["picture"]).name == "IMG_1.denoised.jpg"
+    with Image.open(result.files["picture"]) as made, Image.open(result.files["before"]) as before:
+        assert (made.format, made.size, before.size) == ("JPEG", (40, 24), (40, 24))
+    state = last(
+        shop.batch([put_bytes(shop, "phone.zip", zipped([("a.HEIC", data.getvalue())]))], "adds-sigma")
+    )
+    assert names(state) == ["a.denoised.jpg"] and not state.failed
+
+
 @pytest.mark.parametrize("layout", ["rgb", "pages"])
 def test_other_shares_of_a_remembered_picture_are_what_they_would_be(shop, monkeypatch, layout):
     ran, real = [], Denoiser.changes
@@ -701,14 +716,14 @@ def test_damaged_encrypted_and_nested_zips_fail_by_name(shop):
     assert [name for name, _ in state.failed] == ["x.png", "x.png", "cut.zip", "half.zip"]
     assert all("damaged ZIP file" in why for _, why in state.failed[2:])
     assert "encrypted" in state.failed[0][1] and names(state) == ["ok.denoised.png"]
-    heic = ("a.HEIC", b"\0\0\0\x18ftypheic" * 9)
-    made = {"outer": [("inner.zip", good)], "none": [], "phone": [heic, ("b.txt", b"")]}
+    foreign = ("a.JXL", b"\0\0\0\x0cJXL " * 9)
+    made = {"outer": [("inner.zip", good)], "none": [], "phone": [foreign, ("b.txt", b"")]}
     files = [put_bytes(shop, f"{name}.zip", zipped(entries)) for name, entries in made.items()]
     state = last(shop.batch(files, "adds-sigma"))
     assert [why.partition(";")[0] for _, why in state.failed] == [
         "outer.zip: no pictures in this ZIP",
         "none.zip: no pictures in this ZIP",
-        "a.HEIC: HEIC is not supported",
+        "a.JXL: JPEG XL is not supported",
     ]
     assert state.left_out == 2 and state.archive is None
     for job in (shop.inspect, shop.denoise):

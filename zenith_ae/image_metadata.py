@@ -19,8 +19,8 @@ from .image_guard import BYTES_OF_KIND, is_costly
 
 __all__ = [
     "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "avif_colours", "check_metadata", "described",
-    "keep_letters", "layout_of_pixels", "lost_beside", "png_colours", "read_metadata", "upright",
-    "webp_is_lossless", "without_orientation",
+    "keep_letters", "layout_of_pixels", "looks_like_srgb", "lost_beside", "png_colours", "read_metadata",
+    "upright", "webp_is_lossless", "without_orientation",
 ]  # fmt: skip
 
 _DESCRIPTION = 0x010E
@@ -386,6 +386,14 @@ def avif_colours(file: BinaryIO) -> bytes | None:
             return None
     found = head[start + 4 : start + 8]  # of two bytes each
     return found[1::2] if len(found) == 4 else None
+
+
+def looks_like_srgb(primaries: int, transfer: int) -> bool:
+    """Whether a picture of these (ITU-T H.273) looks the same, or nearly so, where they are not told.
+
+    So it does where they say nothing (2) or are those of television.
+    """
+    return primaries in (1, 2, 5, 6) and transfer in (1, 2, 6, 13, 14, 15)
 
 
 def _boxes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:

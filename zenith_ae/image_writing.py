@@ -17,6 +17,7 @@ from .batches import as_picture, full_scale
 from .deep_colour import is_deep, two_bytes_wide, write_netpbm, write_png
 from .errors import FormatError, OutputError
 from .files import as_path, atomic_writer, reason
+from .heif import HEIF_SUFFIXES
 from .image_bytes import bmp_with_alpha, join_tiffs, widen_tiff
 from .image_metadata import (
     EXIF_BLOCK,
@@ -36,6 +37,7 @@ __all__ = [
     "changes_colours",
     "encode_picture",
     "holds_several",
+    "stand_in",
     "suffix_for",
     "write_format",
     "write_picture",
@@ -275,8 +277,13 @@ def holds_several(suffix: str) -> bool:
 
 
 def suffix_for(format: str | None) -> str:
-    """The suffix to write a picture of this format with; ".png" where the format cannot be written."""
-    return next((suffix for suffix, spec in _FORMATS.items() if spec.name == format), ".png")
+    """The suffix to write a picture of this format with; where it cannot be written, that of its stand-in."""
+    return next((suffix for suffix, spec in _FORMATS.items() if spec.name == format), stand_in(f".{format}"))
+
+
+def stand_in(suffix: str) -> str:
+    """The suffix of what a file becomes whose own cannot be written: ".jpg" of HEIC, ".png" of all others."""
+    return ".jpg" if suffix.lower() in HEIF_SUFFIXES else ".png"
 
 
 def write_picture(

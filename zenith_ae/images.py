@@ -47,12 +47,14 @@ from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import PLANAR, deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
 from .files import reason, visible
+from .heif import HEIF_SUFFIXES, decode, heif_is_here
 from .image_guard import check_cost, without_comments
 from .image_metadata import (
     ORIENTATION,
     SIDEWAYS,
     avif_colours,
     check_metadata,
+    looks_like_srgb,
     lost_beside,
     png_colours,
     read_metadata,
@@ -160,8 +162,8 @@ class Picture:
 #: Metadata that say where, when and with what a picture was taken.
 TOLD = ("exif", "xmp", "iptc", "comment", "dpi")
 
-#: First bytes -> Pillow plugin module and format name. Formats without a signature, and those
-#: that Pillow hands to other programs (EPS), are left out on purpose.
+#: First bytes -> Pillow plugin module and format name; HEIF is not Pillow's. Formats without a signature, and
+#: those that Pillow hands to other programs (EPS), are left out on purpose.
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (rb"\x89PNG\r\n\x1a\n", "Png", "PNG"),
     (rb"\xff\xd8\xff", "Jpeg", "JPEG"),
@@ -171,7 +173,8 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (rb"GIF8[79]a", "Gif", "GIF"),
     (rb"P[1-6fy]\s|Pf", "Ppm", "PPM"),
     (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2K", "JPEG2000"),
-    (rb"....ftyp(avif|avis)", "Avif", "AVIF"),
+    (rb"....ftyp(avif|avis|mi[af]1.{4}(.{4}){0,8}avif)", "Avif", "AVIF"),
+    (rb"....ftyp(hei|hev|mi[af]1|msf1)", "", "HEIF"),
     (rb"8BPS", "Psd", "PSD"),
     (rb"\0\0\x01\0", "Ico", "ICO"),
 )
@@ -181,10 +184,12 @@ _SUFFIXES = frozenset((
     ".gif", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx", ".jpf", ".avif", ".psd", ".ico",
 ))  # fmt: skip
 
-#: Endings of the files that are looked for in folders; those of camera RAW where rawpy is installed.
-READABLE_SUFFIXES = _SUFFIXES | (RAW_SUFFIXES if rawpy_is_here() else frozenset())
+#: Endings of the files that are looked for in folders; of camera RAW and HEIC where a reader is installed.
+READABLE_SUFFIXES = (
+    _SUFFIXES | (RAW_SUFFIXES if rawpy_is_here() else set()) | (HEIF_SUFFIXES if heif_is_here() else set())
+)
 #: Endings of pictures that people have in folders too, and that cannot be read here.
-FOREIGN_SUFFIXES = (RAW_SUFFIXES | {".heic", ".heif", ".hif", ".jxl"}) - READABLE_SUFFIXES
+FOREIGN_SUFFIXES = (RAW_SUFFIXES | HEIF_SUFFIXES | {".jxl"}) - READABLE_SUFFIXES
 
 # Pillow's own limit is one number for the whole process, which others in it may set, too. While a file is
 # read that Pillow refuses or warns of, it is ours.
@@ -262,7 +267,8 @@ def read_picture(
         If the file is missing, unreadable, damaged, of no supported format, or larger than the
         limit.
     MissingDependencyError
-        If it is a camera RAW file and rawpy (extra ``raw``) is not installed.
+        If it is a camera RAW file and rawpy (extra ``raw``) is not installed, or HEIC and pillow-heif (extra
+        ``heif``).
     ConfigError
         If ZENITH_MAX_PIXELS is not a number.
     ValueError
@@ -308,6 +314,10 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             layout = "L" if pixels.shape[2] == 1 else "RGB"  # of a sensor without colour filters
             return Picture(pixels, layout, layout, "RAW", metadata)
         plugin, format = _identify(head, name)
+        if format == "HEIF":
+            pixels, metadata, notes = decode(file, name, lambda size: check_size(size, name, max_pixels))
+            layout = ("L", "LA", "RGB", "RGBA")[pixels.shape[2] - 1]
+            return Picture(pixels, layout, layout, format, metadata, notes)
         if re.match(rb"P[123]\s", head):
             file = without_comments(file)
         reopen = partial(_open, file, plugin, format)
@@ -368,9 +378,10 @@ class _Pages:
         if image.format == "PNG" and png_colours(self.file) not in (None, _SRGB):
             notes.append("the PNG's colour space (cICP) is not kept, so it looks different")
         elif image.format == "AVIF" and "icc_profile" not in image.info:
-            primaries, transfer = avif_colours(self.file) or _SRGB
-            if primaries not in _SD_OR_HD or transfer not in _LIKE_SRGB:
-                notes.append("the AVIF's colour space (nclx) is not kept, so it looks different")
+            looks_alike = looks_like_srgb(*(avif_colours(self.file) or _SRGB))
+            notes += (
+                [] if looks_alike else ["the AVIF's colour space (nclx) is not kept, so it looks different"]
+            )
         return tuple(notes)
 
     def _page(self, index: int, several: bool, notes: tuple[str, ...]) -> Picture:
@@ -514,8 +525,6 @@ def _identify(head: bytes, name: str) -> tuple[str, str]:
     for pattern, plugin, format in _SIGNATURES:
         if re.match(pattern, head, re.DOTALL):
             return plugin, format
-    if re.match(rb"....ftyp(hei|hev|mif)", head, re.DOTALL):
-        raise ImageError(f"{name}: HEIC is not supported; convert it to JPEG or PNG first")
     if head.startswith((b"\xff\x0a", b"\0\0\0\x0cJXL ")):
         raise ImageError(f"{name}: JPEG XL is not supported; convert it to JPEG or PNG first")
     raise ImageError(f"{name}: not a picture of a supported format (PNG, JPEG, WebP, TIFF, BMP, GIF, PNM, "
@@ -598,8 +607,6 @@ def _scale_key(image: Image.Image, head: bytes) -> None:
 _BITS, _PHOTOMETRIC, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT = 258, 262, 277, 322, 323
 _EXTRA_SAMPLES, _SAMPLE_FORMAT = 338, 339
 _SRGB = b"\1\x0d"  # as cICP says it: primaries and transfer function
-# What an AVIF may say of a picture that looks the same, or nearly so, without: nothing (2), or television's.
-_SD_OR_HD, _LIKE_SRGB = (1, 2, 5, 6), (1, 2, 6, 13, 14, 15)
 _ANIMATION = ("duration", "loop", "default_image")
 # Previews of a photograph (MPO) and layers (PSD) are no pictures of their own.
 _SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")

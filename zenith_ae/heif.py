@@ -1,0 +1,87 @@
+"""HEIC and other HEIF pictures, as phones store them, decoded by libheif (pillow-heif, extra ``heif``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from .errors import MissingDependencyError
+from .image_metadata import looks_like_srgb, read_metadata
+
+__all__ = ["HEIF_SUFFIXES", "decode", "heif_is_here"]
+
+HEIF_SUFFIXES = frozenset((".heic", ".heif", ".hif"))
+
+# What is beside the picture, by a part of its name, and what to call it.
+_BESIDE = {"gainmap": "the HDR gain map", "depth": "the depth map", "disparity": "the depth map"}
+
+
+def heif_is_here() -> bool:
+    """Whether HEIC can be read; does not import pillow-heif."""
+    return find_spec("pillow_heif") is not None
+
+
+def decode(
+    file: BinaryIO, name: str, check_size: Callable[[tuple[int, int]], None]
+) -> tuple[NDArray[Any], dict[str, Any], tuple[str, ...]]:
+    """Read the primary picture of a HEIF file.
+
+    Parameters
+    ----------
+    check_size : is called with (width, height) before anything is decoded, and may raise.
+
+    Returns
+    -------
+    (H, W, C) uint8, or uint16 if the file has more than 8 bits, of grey or RGB, with alpha or without, turned
+    and mirrored as the file says; its metadata; notes about what is not kept.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pillow-heif is not installed.
+    Exception
+        Of pillow-heif's own kinds if the file is damaged.
+    """
+    try:
+        import pillow_heif
+    except ImportError:
+        raise MissingDependencyError(
+            f"{name}: is a HEIC picture; to read it, install the extra with pip install 'zenith-ae[heif]'"
+        ) from None
+    file.seek(0)
+    pictures = pillow_heif.open_heif(file, convert_hdr_to_8bit=False, hdr_to_16bit=False)
+    picture, info = pictures[pictures.primary_index], pictures[pictures.primary_index].info
+    check_size(picture.size)
+    pixels = _pixels(picture)
+    # What EXIF and XMP say of how a picture lies was said to the decoder too, which has turned it.
+    told = Image.new("L", (1, 1))
+    told.info = {key: info[key] for key in ("exif", "xmp", "icc_profile") if info.get(key)}
+    return pixels, read_metadata(told), tuple(_notes(info, len(pictures)))
+
+
+def _pixels(picture: Any) -> NDArray[Any]:
+    picture.load()
+    pixels = np.atleast_3d(np.asarray(picture))
+    if picture.mode == "RGBa":
+        image = Image.fromarray(np.ascontiguousarray(pixels), "RGBA")
+        pixels = np.asarray(Image.frombytes("RGBa", image.size, image.tobytes()).convert("RGBA"))
+    if pixels.dtype == np.uint8:
+        return np.ascontiguousarray(pixels)
+    peak = 2 ** int(picture.info["bit_depth"]) - 1
+    return ((pixels.astype(np.uint32) * 65535 + peak // 2) // peak).astype(np.uint16)
+
+
+def _notes(info: dict[str, Any], count: int) -> list[str]:
+    """What of a file with so many pictures is not kept."""
+    notes = ["only the first of several pictures in the file is used"] if count > 1 else []
+    beside = " ".join([*map(str, info.get("aux", {})), "depth" if info.get("depth_images") else ""]).lower()
+    notes += dict.fromkeys(f"{what} is not kept" for part, what in _BESIDE.items() if part in beside)
+    colours = None if "icc_profile" in info else info.get("nclx_profile")
+    if colours and not looks_like_srgb(colours["color_primaries"], colours["transfer_characteristics"]):
+        notes.append("the HEIC's colour space (nclx) is not kept, so it looks different")
+    return notes
