@@ -20,7 +20,7 @@ __all__ = ["info", "models"]
 # What the models that ship are for; what they are made of is in their configs.
 USES = {
     "zenith-denoise": "Removes noise (default of denoise)",
-    "zenith-denoise-fast": "Removes noise, in half of the time or less",
+    "zenith-denoise-fast": "Removes noise, in about half of the time",
     "zenith-denoise-large": "Removes noise, better, in 2.2 times the time",
     "zenith-deblur": "Makes soft pictures sharp (deblur)",
     "zenith-taef2": "FLUX.2 latents, nearest to the picture",

@@ -153,7 +153,7 @@ def writing(command: Callable) -> Callable:
     options = [
         click.option("--format", "suffix", metavar="EXT",
                      help="Format of outputs without -o FILE: png, jpg, ... "
-                          "[default: the input's ending, or png]"),
+                          "[default: the input's ending, or png; of HEIC jpg]"),
         click.option("--tag", metavar="TEXT",
                      help="What the names of outputs have before the ending: photo.TAG.jpg; '' keeps the "
                           "input's, with -o DIR. [default: denoised, or what else was done]"),

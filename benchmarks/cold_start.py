@@ -20,15 +20,15 @@ import numpy as np
 from PIL import Image
 
 from zenith_ae import available_isas
+from zenith_ae._kernels import current_isa
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    levels = available_isas()
     parser.add_argument(
-        "--isa", choices=levels, default="avx2" if "avx2" in levels else levels[-1], help="[default: avx2]"
+        "--isa", choices=available_isas(), default=current_isa(), help="[default: the best level here]"
     )
     parser.add_argument("--sizes", type=int, nargs="*", default=[256, 512, 1024])
     parser.add_argument("--repeat", type=int, default=7)
