@@ -75,15 +75,21 @@ def test_more_than_8_bits_become_16(pillow_heif, channels):
     assert len(np.unique(picture.pixels)) > 900 and picture.pixels.max() == 65535
 
 
-def test_alpha_that_colours_were_multiplied_by_is_taken_out():
+@pytest.mark.parametrize("bits", [8, 10])
+def test_alpha_that_colours_were_multiplied_by_is_taken_out(bits):
+    peak, dtype = 2**bits - 1, np.uint8 if bits == 8 else np.uint16
+    given = np.full((2, 3, 4), np.array((50, 100, 25, 128)) * peak // 255, dtype)
+    given[0] = 0
+
     class Multiplied:
-        mode, info = "RGBa", {"bit_depth": 8}
-        __array_interface__ = np.full((2, 3, 4), (50, 100, 25, 128), np.uint8).__array_interface__
+        mode, info = "RGBa" if bits == 8 else "RGBa;10", {"bit_depth": bits}
+        __array_interface__ = given.__array_interface__
 
         def load(self):
             pass
 
-    assert (heif._pixels(Multiplied()) == (99, 199, 49, 128)).all()
+    found = heif._pixels(Multiplied()) / (2 ** (8 if bits == 8 else 16) - 1) * 255
+    assert (found[0] == 0).all() and np.abs(found[1] - (99.6, 199.2, 49.8, 128)).max() < 1
 
 
 def test_a_picture_is_turned_as_the_file_says_and_its_metadata_say_so_no_more(pillow_heif):
@@ -156,7 +162,7 @@ def test_what_is_beside_the_picture_is_told(pillow_heif):
     first.add_from_pillow(Image.fromarray(255 - smooth()))
     first.save(several, quality=-1, chroma=444, primary_index=1)
     picture = read_picture(several.getvalue())
-    assert picture.notes == ("only the first of several pictures in the file is used",)
+    assert picture.notes == ("only the primary one of several pictures in the file is used",)
     assert np.abs(picture.pixels.astype(int) - (255 - smooth())).max() <= 1  # the primary one
     wide = {"color_primaries": 12, "transfer_characteristics": 16}
     assert read_picture(heic(smooth().astype(np.uint16) * 257, **wide)).notes == (
@@ -235,6 +241,6 @@ def test_metadata_that_are_made_to_cost_very_much_are_refused():
         (1000 + i).to_bytes(2, "little") + b"\7\0" + (50_000).to_bytes(4, "little") + b"\10\0\0\0"
         for i in range(1000)
     )
-    for brand in (b"heic", b"mif1", b"hevc", b"msf1"):
+    for brand in (b"heic", b"mif1", b"miaf", b"hevc", b"msf1"):
         with pytest.raises(ZenithError, match="its EXIF would take very long to read"):
             read_picture(b"\0\0\0\x18ftyp" + brand + bytes(12) + block + bytes(4))

@@ -325,6 +325,14 @@ def test_bands_are_all_rows_in_order(rows, threads, monkeypatch):
     assert bands.in_bands(lambda band: band, 7, 10**9, threads) == [slice(i, i + 1) for i in range(7)]
     with pytest.raises(ZeroDivisionError):
         bands.in_bands(lambda band: 1 / (band.start - 3), max(rows, 4), 100, threads)
+    with pytest.raises(IndexError):
+        bands.in_bands(lambda band: [][band.start], max(rows, 4), 100, threads)
+
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)  # as when the program ends
+    assert bands.in_bands(work, rows, 100, threads) == found
 
 
 @pytest.mark.parametrize("threads", [1, 2])

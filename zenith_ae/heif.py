@@ -66,19 +66,20 @@ def decode(
 
 def _pixels(picture: Any) -> NDArray[Any]:
     picture.load()
-    pixels = np.atleast_3d(np.asarray(picture))
-    if picture.mode == "RGBa":
-        image = Image.fromarray(np.ascontiguousarray(pixels), "RGBA")
-        pixels = np.asarray(Image.frombytes("RGBa", image.size, image.tobytes()).convert("RGBA"))
-    if pixels.dtype == np.uint8:
-        return np.ascontiguousarray(pixels)
+    pixels = np.ascontiguousarray(np.atleast_3d(np.asarray(picture)))
     peak = 2 ** int(picture.info["bit_depth"]) - 1
+    if picture.mode.startswith("RGBa"):  # colours were multiplied by alpha
+        alpha = pixels[..., 3:]
+        colour = np.float32(peak) * pixels[..., :3] / np.maximum(alpha, 1)
+        pixels = np.concatenate([np.minimum(np.rint(colour), peak).astype(pixels.dtype), alpha], axis=2)
+    if pixels.dtype == np.uint8:
+        return pixels
     return ((pixels.astype(np.uint32) * 65535 + peak // 2) // peak).astype(np.uint16)
 
 
 def _notes(info: dict[str, Any], count: int) -> list[str]:
     """What of a file with so many pictures is not kept."""
-    notes = ["only the first of several pictures in the file is used"] if count > 1 else []
+    notes = ["only the primary one of several pictures in the file is used"] if count > 1 else []
     beside = " ".join([*map(str, info.get("aux", {})), "depth" if info.get("depth_images") else ""]).lower()
     notes += dict.fromkeys(f"{what} is not kept" for part, what in _BESIDE.items() if part in beside)
     colours = None if "icc_profile" in info else info.get("nclx_profile")

@@ -71,7 +71,7 @@ def check_cost(file: BinaryIO, head: bytes, name: str) -> None:
     elif head.startswith(b"GIF8"):
         file.seek(0)
         what = "comments" if _copied(_comments_of_gif(file.read())) > _MOST_COPIED else ""
-    elif re.match(rb"....ftyp(avi[fs]|hei|hev|mi[af]1|msf1)", head, re.DOTALL):  # AVIF and HEIC
+    elif re.match(rb"....ftyp(avi[fs]|hei|hev|mif|miaf|msf1)", head, re.DOTALL):  # AVIF and HEIC
         file.seek(0)
         data = file.read()
         # Its one EXIF block is somewhere; what looks like one by chance is rare.

@@ -173,8 +173,8 @@ _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (rb"GIF8[79]a", "Gif", "GIF"),
     (rb"P[1-6fy]\s|Pf", "Ppm", "PPM"),
     (rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51", "Jpeg2K", "JPEG2000"),
-    (rb"....ftyp(avif|avis|mi[af]1.{4}(.{4}){0,8}avif)", "Avif", "AVIF"),
-    (rb"....ftyp(hei|hev|mi[af]1|msf1)", "", "HEIF"),
+    (rb"....ftyp(avif|avis|mi(f1|af).{4}(.{4}){0,8}avif)", "Avif", "AVIF"),
+    (rb"....ftyp(hei|hev|mif|miaf|msf1)", "", "HEIF"),
     (rb"8BPS", "Psd", "PSD"),
     (rb"\0\0\x01\0", "Ico", "ICO"),
 )
@@ -528,7 +528,7 @@ def _identify(head: bytes, name: str) -> tuple[str, str]:
     if head.startswith((b"\xff\x0a", b"\0\0\0\x0cJXL ")):
         raise ImageError(f"{name}: JPEG XL is not supported; convert it to JPEG or PNG first")
     raise ImageError(f"{name}: not a picture of a supported format (PNG, JPEG, WebP, TIFF, BMP, GIF, PNM, "
-                     "JPEG 2000, AVIF); convert it first")  # fmt: skip
+                     "JPEG 2000, AVIF, HEIC); convert it first")  # fmt: skip
 
 
 def _limit(asked: int | None) -> tuple[int, str]:

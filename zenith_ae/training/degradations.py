@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageFilter
+from PIL import Image, ImageFilter, ImageOps
 
 from ..batches import LUMA
 from ..pipelines import OFF_GRID
@@ -66,11 +66,12 @@ POOR_QUALITY = 20, 50  # of JPEGs that show what they are
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
-# How often photographs have rows and columns left out, all but one in so many, a gain, a tone curve, more
-# vivid colours, a mask
-EDITED = 0.25, 0.45, 0.2, 0.35, 0.55
-THINNED = 2, 3
-GAIN, GAMMA, SATURATED = (1.1, 3.0), (0.5, 1.7), (1.2, 3.0)
+# How often photographs are reduced without a filter, have channels that lie apart, get a gain, a tone curve,
+# more vivid colours, a mask
+EDITED = 0.25, 0.12, 0.45, 0.2, 0.35, 0.55
+THINNED, APART = (1.5, 4.0), 3  # by these factors, and so many pixels
+EQUALIZED, NEGATIVE, DITHERED = 0.3, 0.08, 0.05  # share of the tone curves, and of all
+GAIN, GAMMA, SATURATED = (0.5, 3.0), (0.4, 1.7), (1.2, 3.5)
 HARD, HARD_GAIN = 0.25, (1.5, 6.0)  # how often, and how much, they are made of hard contrast before
 MASK_RADIUS, MASK_PERCENT = (0.6, 2.5), (50, 260)
 RMS_WINDOW = 17  # pixels; wide enough for a steady estimate, narrow enough to follow the picture
@@ -498,17 +499,20 @@ def flat_area(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, more vivid, sharper.
 
-    One to five of rows and columns left out, a gain, of all or about the mean, which clips much of it, a tone
-    curve, more vivid colours and an unsharp mask; some before the gain of so much contrast that black and
-    white are most of what is left. Takes and returns uint8, unlike the degradations here: it is what is to
-    stay.
+    One to six of a reduction without a filter, channels that lie apart, a gain, of all or about the mean,
+    which clips much of it, a tone curve, more vivid colours and an unsharp mask; some before the gain of so
+    much contrast that black and white are most of what is left; some a negative, some dithered. Takes and
+    returns uint8, unlike the degradations here: it is what is to stay.
     """
-    while True:
-        thin, gain, curve, colour, mask = rng.random(5) < EDITED
-        if thin or gain or curve or colour or mask:
-            break
+    while not (chosen := rng.random(len(EDITED)) < EDITED).any():
+        pass
+    thin, apart, gain, curve, colour, mask = chosen
     if thin:
-        picture = thinned(picture, int(rng.choice(THINNED)))
+        factor = rng.uniform(*THINNED)
+        picture = thinned(picture, float(rng.choice((2, 3, factor, factor))), smooth=rng.random() < 0.3)
+    if apart:
+        far = rng.integers(-APART, APART + 1, (3, 2))
+        picture = np.stack([np.roll(picture[..., i], far[i], (0, 1)) for i in range(3)], axis=2)
     values = picture.astype(np.float32)
     if rng.random() < HARD:
         pivot, place = np.quantile(values, rng.uniform(0.1, 0.9)), rng.choice((0, 127.5, 255))
@@ -517,23 +521,50 @@ def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if gain:
         middle = 0.0 if rng.random() < 0.7 else values.mean()
         values = np.clip((values - middle) * np.float32(_log_uniform(rng, GAIN)) + middle, 0, 255)
-    if curve:
+    if curve and rng.random() < EQUALIZED:
+        values = np.asarray(ImageOps.equalize(Image.fromarray(np.rint(values).astype(np.uint8))), np.float32)
+    elif curve:
         values = 255 * (values / 255) ** np.float32(_log_uniform(rng, GAMMA))
     if colour:
         values = np.clip(saturated(values, _log_uniform(rng, SATURATED)), 0, 255)
+    if rng.random() < NEGATIVE:
+        values = 255 - values
     result = np.rint(values).astype(np.uint8)
     if mask:
         radius, percent = rng.uniform(*MASK_RADIUS), _whole(rng, MASK_PERCENT)
         filtered = ImageFilter.UnsharpMask(radius, percent, threshold=int(rng.integers(4)))
         result = np.asarray(Image.fromarray(result).filter(filtered))
+    if rng.random() < DITHERED:
+        image = Image.fromarray(result)
+        few = image.convert("1") if rng.random() < 0.6 else _few_colours(image, int(rng.integers(3, 17)))
+        result = np.asarray(few.convert("RGB"))
     return result
 
 
-def thinned(picture: np.ndarray, every: int) -> np.ndarray:
-    """One in ``every`` rows and columns of (H, W, 3), and its mirror images to the right and below."""
-    height, width, _ = picture.shape
-    few = picture[::every, ::every]
-    return np.pad(few, [(0, height - len(few)), (0, width - few.shape[1]), (0, 0)], mode="symmetric")
+def _few_colours(image: Image.Image, count: int) -> Image.Image:
+    return image.quantize(count, palette=image.quantize(count), dither=Image.Dither.FLOYDSTEINBERG)
+
+
+def thinned(picture: np.ndarray, factor: float, smooth: bool = False) -> np.ndarray:
+    """(H, W, 3) uint8 reduced without a filter against aliasing, and its mirror images right and below.
+
+    By the nearest pixel, as of thumbnails made in a hurry, or if ``smooth`` the nearest two each way, as many
+    programs call bilinear.
+    """
+    for axis in (0, 1):
+        length = picture.shape[axis]
+        count = max(1, int(length / factor))
+        at = np.clip((np.arange(count) + 0.5) * factor - 0.5, 0, length - 1)
+        if smooth:
+            lower = np.minimum(at.astype(int), length - 2)
+            share = np.expand_dims(at - lower, [a for a in (0, 1, 2) if a != axis]).astype(np.float32)
+            low, high = (picture.take(lower + i, axis).astype(np.float32) for i in (0, 1))
+            few = np.rint(low + share * (high - low)).astype(np.uint8)
+        else:
+            few = picture.take(np.rint(at).astype(int), axis)
+        beyond = [(0, length - count if a == axis else 0) for a in range(3)]
+        picture = np.pad(few, beyond, mode="symmetric")
+    return picture
 
 
 def saturated(picture: np.ndarray, factor: float) -> np.ndarray:

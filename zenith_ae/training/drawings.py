@@ -284,7 +284,7 @@ def halftone(rng: Rng) -> Image.Image:
     angles = np.deg2rad((15, 75, 0, 45)) + rng.uniform(0, np.pi / 2)  # of the inks' lattices
     if rng.random() < 0.4:  # black alone
         inks, angles, tones = inks[3:], angles[3:], light.mean(axis=2, keepdims=True)
-    pitch = float(np.exp(rng.uniform(np.log(3.5), np.log(10))))
+    pitch = float(np.exp(rng.uniform(np.log(3), np.log(10))))
     y, x = np.mgrid[:height, :width].astype(np.float32) * np.float32(2 * np.pi / pitch)
     page = np.full((height, width, 3), rng.uniform(0.85, 1), np.float32)
     for i, (ink, angle) in enumerate(zip(inks, angles, strict=True)):
@@ -292,7 +292,7 @@ def halftone(rng: Rng) -> Image.Image:
         dots = (2 + np.cos(across) + np.cos(along)) / 4 > tones[..., i]
         page *= 1 - np.float32(rng.uniform(0.7, 0.95)) * ink * dots[..., None]
     picture = Image.fromarray((page * 255).astype(np.uint8))
-    return picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.5, 0.15 * pitch))))
+    return picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.5, max(0.5, 0.15 * pitch)))))
 
 
 def lines(rng: Rng) -> Image.Image:
@@ -329,10 +329,34 @@ def lines(rng: Rng) -> Image.Image:
     return picture
 
 
+def small_print(rng: Rng) -> Image.Image:
+    """A page of small letters close to one another, reduced to a preview, some a little soft, as scanned."""
+    height, width = SIZE
+    scale = float(rng.uniform(1.5, 4))  # it is drawn so many times as large
+    paper, ink = _paper_and_ink(rng)
+    picture = Image.new("RGB", (round(scale * width), round(scale * height)), paper)
+    pen = ImageDraw.Draw(picture)
+    y = 0.0
+    while y < picture.height:
+        size = float(np.exp(rng.uniform(np.log(5), np.log(14))))  # in the end
+        shade, font = ink if rng.random() < 0.8 else _paper_and_ink(rng)[1], _font(scale * size)
+        apart, left = scale * size * rng.uniform(1.1, 1.6), scale * rng.uniform(0, 40)
+        for _ in range(int(rng.integers(3, 30))):
+            pen.text((left, y), _line(rng, int(1.8 * width / size)), shade, font)
+            y += apart
+        y += scale * size
+    picture = picture.resize((width, height), Image.Resampling(int(rng.choice([1, 2, 3, 4]))))
+    return (
+        picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.3, 0.8))))
+        if rng.random() < 0.3
+        else picture
+    )
+
+
 def _any_of(rng: Rng, *kinds: Callable[[Rng], Image.Image]) -> Image.Image:
     return kinds[int(rng.integers(len(kinds)))](rng)
 
 
 KINDS: tuple[Callable[[Rng], Image.Image], ...] = (
-    text, interface, line_art, gradient, plain, bitmap, halftone, lines,
+    text, interface, line_art, gradient, plain, bitmap, halftone, lines, small_print,
 )  # fmt: skip
