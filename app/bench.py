@@ -76,7 +76,7 @@ def bench(
     """
     if compare == "torch":
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
-    from zenith_ae.measure import copy_ceiling, gemm_ceiling, in_turn
+    from zenith_ae.measure import copy_ceiling, gemm_ceiling, in_turn, working_memory
     from zenith_ae.pipelines import load
     from zenith_ae.weights import available_weights
 
@@ -85,7 +85,7 @@ def bench(
     if not own:
         raise click.UsageError("no models came with this installation; give a weights file")
     isa, used = own[0].engine.isa, own[0].engine.threads
-    dtypes = {dtype_of(model) for model in own}
+    dtypes = {model.engine.dtype for model in own}
     peers = torch_models(names, used) if compare else []
     ceilings = {name: gemm_ceiling(isa, used, name) for name in sorted(dtypes)}
     calls = {}
@@ -118,8 +118,8 @@ def bench(
         if kind != "own":
             continue
         model = by_name[name]
-        row = result(model, name, operation, width, height, timing, ceilings[dtype_of(model)])
-        row["memory_bytes"] = memory(model, calls[kind, name, operation, width, height])
+        row = result(model, name, operation, width, height, timing, ceilings[model.engine.dtype])
+        row["memory_bytes"] = working_memory(calls[kind, name, operation, width, height], model.engine)
         if compare:
             other = timings[compare, name, operation, width, height].median
             row["torch_ms"] = round(other * 1e3, 4)
@@ -129,7 +129,7 @@ def bench(
     if profile:
         for name, model in by_name.items():
             for width, height in sizes:
-                parts += profiled(model, name, width, height, ceilings[dtype_of(model)])
+                parts += profiled(model, name, width, height, ceilings[model.engine.dtype])
     if as_json:
         for line in (machine, *results, *parts):
             click.echo(json.dumps(line))
@@ -150,10 +150,6 @@ def torch_models(names: Iterable[str], threads: int) -> list[Any]:
 
     torch.set_num_threads(threads)
     return [load(name, device="torch") for name in names]
-
-
-def dtype_of(model: Any) -> str:
-    return str(model.engine.dtype)
 
 
 def operations(model: Any, width: int, height: int) -> dict[str, Callable[[], Any]]:
@@ -221,7 +217,7 @@ def result(
         "weights": model.hash,
         "operation": operation,
         "parts": parts,
-        "dtype": dtype_of(model),
+        "dtype": model.engine.dtype,
         "width": width,
         "height": height,
         "ms": round(timing.median * 1e3, 4),
@@ -234,12 +230,6 @@ def result(
         "gmacs_per_second": round(work / timing.median / 1e9, 3),
         "gemm_share": round(work / timing.median / ceiling, 4),
     }
-
-
-def memory(model: Any, run: Callable[[], Any]) -> int:
-    from zenith_ae.measure import working_memory
-
-    return working_memory(run, model.engine)
 
 
 def profiled(model: Any, name: str, width: int, height: int, ceiling: float) -> list[dict[str, Any]]:
@@ -256,7 +246,7 @@ def profiled(model: Any, name: str, width: int, height: int, ceiling: float) -> 
                     "kind": "stage",
                     "model": name,
                     "part": part,
-                    "dtype": dtype_of(model),
+                    "dtype": model.engine.dtype,
                     "width": width,
                     "height": height,
                     "stage": stage.label,

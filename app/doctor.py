@@ -142,8 +142,7 @@ def threads() -> Iterator[dict[str, Any]]:
 def kernels(level: str) -> Iterator[dict[str, Any]]:
     from zenith_ae.selftest import self_test
 
-    for check in self_test(level):
-        yield {"what": check.what, "ok": check.ok, "detail": check.detail}
+    yield from map(vars, self_test(level))
 
 
 def models() -> Iterator[dict[str, Any]]:

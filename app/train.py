@@ -127,21 +127,6 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
         raise click.ClickException(
             f"training needs {error.name}: install the extra with  pip install 'zenith-ae[train]'"
         ) from None
-    names = (
-        "out",
-        "steps",
-        "minutes",
-        "crop",
-        "lr",
-        "warmup",
-        "ema",
-        "precision",
-        "device",
-        "threads",
-        "seed",
-        "drawn",
-        "workers",
-    )
     try:
         choose_gpu(options["device"])
         torch.empty(0, device=options["device"])
@@ -149,11 +134,9 @@ def _config(default_batch: int, options: dict[str, Any]) -> Any:
         reason = str(error).splitlines()[0]
         raise click.UsageError(f"--device {options['device']}: cannot be used: {reason}") from None
     try:
-        return TrainConfig(
-            batch=options["batch"] or default_batch,
-            compile="inductor" if options["compile"] else "",
-            **{n: options[n] for n in names},
-        )
+        given = {field.name: options[field.name] for field in fields(TrainConfig) if field.name in options}
+        backend = "inductor" if options["compile"] else ""
+        return TrainConfig(**given | {"batch": options["batch"] or default_batch, "compile": backend})
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 

@@ -36,7 +36,7 @@ def add_endpoints(workshop: Workshop) -> None:
             gr.Number(value, minimum=0, maximum=1, label=f"{name}, 0 to 1")
             for name, value in (("strength", 1), ("luma", 1), ("chroma", 1), ("grain", 0))
         ]
-        settings.append(gr.Radio(list(PASSES), value=1, label="passes"))
+        settings.append(gr.Number(1, precision=0, label=f"passes: {', '.join(map(str, PASSES))}"))
         dtype = gr.Radio(list(DTYPES), value="fp16", label="number format of the latents")
         file, facts = gr.File(label="result"), gr.JSON(label="facts")
         second = gr.File(label="latents")

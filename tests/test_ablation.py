@@ -13,7 +13,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch")
 
-from zenith_ae.models.modules import build_module  # noqa: E402
+from zenith_ae.models.modules import Network  # noqa: E402
 from zenith_ae.models.spec import (  # noqa: E402
     Clamp,
     Layers,
@@ -120,7 +120,7 @@ def test_every_variant_is_a_network_of_its_task(variants) -> None:
     for variant in variants.VARIANTS:
         decoder = variant.task == "decoder"
         channels = variants.LATENT if decoder else 4
-        network = build_module(variant.layers(*(variant.size or (32, 32))), channels)
+        network = Network(variant.layers(*(variant.size or (32, 32))), channels)
         if variant.change is not None:
             network = variant.change(network)
         side = 4 if decoder else 32
@@ -131,7 +131,7 @@ def test_every_variant_is_a_network_of_its_task(variants) -> None:
 def test_shifted_tiles_are_those_of_a_picture_moved_by_half_a_tile(variants) -> None:
     torch.manual_seed(0)
     layer = ZenithBlock(16, 16, 8)
-    plain = build_module((layer,), 16)[0]
+    plain = Network((layer,), 16)[0]
     shifted = variants.ShiftedBlock(layer)
     shifted.load_state_dict(plain.state_dict())
     x = torch.randn(1, 16, 40, 40)
@@ -143,6 +143,6 @@ def test_shifted_tiles_are_those_of_a_picture_moved_by_half_a_tile(variants) -> 
 
 
 def test_frozen_thresholds_stay_at_zero(variants) -> None:
-    network = variants.gate_alone(build_module((ZenithBlock(16, 16, 4),), 16))
+    network = variants.gate_alone(Network((ZenithBlock(16, 16, 4),), 16))
     frozen = [name for name, p in network.named_parameters() if not p.requires_grad]
     assert frozen == ["0.threshold"] and not network[0].threshold.any()

@@ -587,6 +587,14 @@ def test_a_part_that_is_compiled_is_called_through_torch(nano) -> None:
     assert graphs
 
 
+def test_methods_compile_as_one_graph(nano) -> None:
+    model, z = AutoencoderZenith.load(nano), torch.randn(1, 32, 4, 5)
+    for call, x in ((model.decode, z), (model.encode, picture())):
+        expected = call(x, return_dict=False)[0]
+        compiled = torch.compile(call, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(x, return_dict=False)[0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_transforms_and_classes_of_parameters_are_torchs_business(nano) -> None:
     class Marked(torch.Tensor):
         pass

@@ -26,7 +26,7 @@ from zenith_ae.models.spec import (
 
 torch = pytest.importorskip("torch")
 from zenith_ae.models import streams, wht  # noqa: E402
-from zenith_ae.models.modules import build_module  # noqa: E402
+from zenith_ae.models.modules import Network  # noqa: E402
 
 PARTS = [(name, part) for name in zoo.ARCHITECTURES for part in zoo.build(name).parts]
 
@@ -48,7 +48,7 @@ def test_autoencoders_take_any_number_of_latent_channels(name: str, z: int) -> N
 @pytest.mark.parametrize(("name", "part"), PARTS)
 def test_module_has_the_parameters_of_the_list(name: str, part: str) -> None:
     config = zoo.build(name)
-    module = build_module(config.parts[part], config.in_channels(part))
+    module = Network(config.parts[part], config.in_channels(part))
     stored = {f"{part}.{k}": tuple(v.shape) for k, v in module.state_dict().items()}
     assert stored == {k: v for k, v in config.params().items() if k.startswith(f"{part}.")}
     assert sum(p.numel() for p in module.parameters()) == spec.parameter_count(config.parts[part])
@@ -159,7 +159,7 @@ def test_required_input_covers_every_pixel_that_matters(name: str, part: str) ->
     config = zoo.build(name)
     layers = config.parts[part]
     torch.manual_seed(0)
-    module = build_module(layers, config.in_channels(part))
+    module = Network(layers, config.in_channels(part))
     scale = spec.out_scale(layers)
     height, width = (768, multiple(layers)) if scale <= 1 else (48, 1)
     x = torch.rand(1, config.in_channels(part), height, width, requires_grad=True)
@@ -315,7 +315,7 @@ def test_separable_form_is_two_one_dimensional_transforms() -> None:
 
 def test_spectral_linear_is_the_dense_matrix_that_it_stands_for() -> None:
     layer = spec.SpectralLinear(5, 7)
-    module = build_module((layer,), 5)[0]
+    module = Network((layer,), 5)[0]
     n = layer.size
     permutation = np.eye(n)[list(layer.permutation)]
     h = wht.hadamard(n).numpy() / n**0.5
@@ -331,7 +331,7 @@ def test_torch_compiles_a_model_as_one_graph(name: str) -> None:
     torch.compiler.reset()  # it compiles a function only so often, and all networks have the same
     config = zoo.build(name)
     for part, layers in config.parts.items():
-        module = build_module(layers, config.in_channels(part)).eval()
+        module = Network(layers, config.in_channels(part)).eval()
         x = torch.rand(1, config.in_channels(part), 32, 32)
         with torch.inference_mode():
             whole = torch.compile(module, backend="eager", fullgraph=True)(x)
@@ -347,7 +347,7 @@ STREAM = (
 
 def network_and_tensors(seed: int) -> tuple[torch.nn.Module, dict[str, np.ndarray]]:
     torch.manual_seed(seed)
-    network = build_module(STREAM, 2)
+    network = Network(STREAM, 2)
     with torch.no_grad():
         for p in network.parameters():
             p.add_(0.2 * torch.randn_like(p))
@@ -355,7 +355,7 @@ def network_and_tensors(seed: int) -> tuple[torch.nn.Module, dict[str, np.ndarra
 
 
 def loaded(layers: spec.Layers, tensors: dict[str, np.ndarray]) -> torch.nn.Module:
-    network = build_module(layers, 2)
+    network = Network(layers, 2)
     network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
     return network
 

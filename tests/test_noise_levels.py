@@ -177,6 +177,36 @@ def test_what_is_rough_nearly_everywhere_is_not_taken_for_noise_either():
     assert noise_levels.least_noise(picture, np.arange(256).reshape(16, 16) < 16) is None  # too few
 
 
+def test_loud_noise_in_a_part_of_a_calm_picture_is_noise():
+    picture = np.full((128, 128, 3), 128.0)
+    picture += np.random.default_rng(0).normal(0, 1, picture.shape)
+    picture[64:, 64:] += np.random.default_rng(1).normal(0, 30, (64, 64, 3))
+    level = np.full((16, 16), 1, np.float32)
+    level[8:, 8:] = 30
+    nothing = np.zeros((16, 16), bool)
+    found = noise_levels.without_texture(picture.astype(np.uint8), level, nothing)
+    assert np.array_equal(found, level) and level.mean() < 10
+    level[8:, 8:] = 16  # as fine texture may be taken for
+    found = noise_levels.without_texture(picture.astype(np.uint8), level, nothing)
+    assert (found[8:, 8:] < 8).all()
+
+
+def test_what_is_hidden_says_nothing_of_the_noise():
+    level, clipped = np.full((5, 6), 4, np.float32), np.zeros((5, 6), bool)
+    level[2:, 3:], level[0, 0] = 60, 5
+    alpha = np.full((37, 43), 255, np.uint8)
+    alpha[16:, 24:] = 0
+    alpha[20, 30] = 1  # hardly to be seen, and yet
+    noise_levels.even_out_hidden(alpha, level, clipped)
+    assert level[2, 3] == 60 and not clipped[2, 3] and level[0, 0] == 5 and not clipped[:2].any()
+    level[2, 3] = 4
+    assert (level[2:, 3:] == 4).all() and clipped[2:, 3:].sum() == 8
+    for same in (np.zeros_like(alpha), np.ones_like(alpha)):
+        before = level.copy()
+        noise_levels.even_out_hidden(same, level, untold := np.zeros((5, 6), bool))
+        assert np.array_equal(level, before) and not untold.any()
+
+
 @pytest.mark.parametrize("grey", [False, True])
 @pytest.mark.parametrize("sigma", [6, 15, 40])
 def test_white_noise_is_measured_beside_texture(sigma, grey):

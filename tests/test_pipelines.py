@@ -169,7 +169,7 @@ def test_pages_that_are_dropped_are_told_of_the_callers_line(ae):
 
 @pytest.mark.parametrize("pixels", [[[1]], None])
 def test_a_picture_without_an_array_is_refused(pixels, dn):
-    with pytest.raises(ImageError, match=f"pixels are a numpy array, not {type(pixels).__name__}"):
+    with pytest.raises(ImageError, match=f"pixels are a plain numpy array, not {type(pixels).__name__}"):
         dn(Picture(pixels, "L", "L"), 5)
 
 
@@ -1268,13 +1268,13 @@ def _twelve_bits(channels):
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_values_of_fewer_bits_are_told_of_once_whatever_holds_them(fast, channels, tmp_path):
+def test_values_of_fewer_bits_are_told_of_once_whatever_holds_them(fast, ae, channels, tmp_path):
     values = _twelve_bits(channels)
     layout = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[channels]
     images = [values, Picture(values, layout, layout)]
     images += [Image.fromarray(values[..., 0])] if channels == 1 else []
     for image in images:
-        for call in (fast, fast.estimate_sigma):
+        for call in (fast, fast.estimate_sigma, ae.encode, ae.roundtrip):
             with pytest.warns(UserWarning, match="if these are 1[12] bits") as caught:
                 call(image)
             assert [warning.filename for warning in caught] == [__file__]

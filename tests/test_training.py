@@ -36,7 +36,7 @@ from zenith_ae.errors import (  # noqa: E402
     ZenithError,
 )
 from zenith_ae.models import zoo  # noqa: E402
-from zenith_ae.models.modules import build_module, frozen_module  # noqa: E402
+from zenith_ae.models.modules import Network, frozen_module  # noqa: E402
 from zenith_ae.models.spec import (  # noqa: E402
     Clamp,
     Conv,
@@ -2183,7 +2183,7 @@ def test_a_model_in_streams_starts_as_the_mean_of_two_orientations(capsys) -> No
 
 def test_streams_of_what_cannot_be_turned_start_fresh() -> None:
     layers = Linear(4, 4), ZenithBlock(4, 4, 4, separable=True), Linear(4, 3)
-    tensors = {name: value.numpy() for name, value in build_module(layers, 4).state_dict().items()}
+    tensors = {name: value.numpy() for name, value in Network(layers, 4).state_dict().items()}
     assert restore._as_streams(layers, tensors, in_streams(layers, 2)) == {}
     assert restore._as_streams(layers, tensors, layers) == {}
 
@@ -2438,7 +2438,7 @@ def test_the_first_of_several_processes_prepares_what_the_others_find(tmp_path) 
 
 def test_gates_are_no_matrices() -> None:
     layers = (ZenithBlock(16, 16, 8, separable=True), ZenithBlock(16, 16, 8))
-    parameters = dict(build_module(layers, 16).named_parameters())
+    parameters = dict(Network(layers, 16).named_parameters())
     muon, adam = _optimizers(parameters, TrainConfig(Path("x"), steps=1), lambda name: False)
     names = {id(p): name for name, p in parameters.items()}
     chosen = {names[id(p)] for group in muon.param_groups for p in group["params"]}
@@ -2448,7 +2448,7 @@ def test_gates_are_no_matrices() -> None:
 
 
 def test_settled_parameters_are_moved_with_care() -> None:
-    parameters = dict(build_module((Linear(16, 16), ZenithBlock(16, 16)), 16).named_parameters())
+    parameters = dict(Network((Linear(16, 16), ZenithBlock(16, 16)), 16).named_parameters())
     muon, adam = _optimizers(parameters, TrainConfig(Path("x"), steps=1), lambda name: name.startswith("0."))
     rest, settled = adam.param_groups
     assert settled["scale"] == trainer.SETTLED_SCALE < 1 and "scale" not in rest

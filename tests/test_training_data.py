@@ -506,38 +506,81 @@ def test_edited_photographs_are_brighter_of_more_contrast_or_sharper() -> None:
     np.testing.assert_array_equal(again, results[7])
 
 
-def test_some_edited_photographs_are_more_vivid(monkeypatch) -> None:
-    monkeypatch.setattr(degradations, "HARD", 0.0)
-    monkeypatch.setattr(degradations, "EDITED", (0.0, 0.0, 0.0, 1.0, 0.0))
+@pytest.fixture
+def only(monkeypatch):
+    """One edit of all photographs: by its place among them."""
+
+    def choose(place: int) -> None:
+        for name in ("HARD", "NEGATIVE", "DITHERED"):
+            monkeypatch.setattr(degradations, name, 0.0)
+        monkeypatch.setattr(degradations, "EDITED", tuple(float(i == place) for i in range(6)))
+
+    return choose
+
+
+def test_some_edited_photographs_are_more_vivid(only) -> None:
+    only(4)
     photo = (textured(64, 64) // 2 + 64).astype(np.uint8)
     grey = np.repeat(photo[..., :1], 3, axis=2)
     for seed in range(8):
         vivid = degradations.edited(photo, rng(seed)).astype(float)
         spread = [np.ptp(picture.astype(float), axis=2).mean() for picture in (vivid, photo)]
-        assert 1.1 < spread[0] / spread[1] <= 3.05
+        assert 1.1 < spread[0] / spread[1] <= 3.55
         np.testing.assert_array_equal(degradations.edited(grey, rng(seed)), grey)
     half = degradations.saturated(photo.astype(np.float32), 0.5)
     np.testing.assert_allclose(half @ LUMA, photo @ LUMA, atol=1e-3)  # whose brightness stays
     np.testing.assert_allclose(degradations.saturated(half, 2.0), photo, atol=1e-3)
 
 
-def test_some_edited_photographs_have_rows_and_columns_left_out(monkeypatch) -> None:
-    monkeypatch.setattr(degradations, "HARD", 0.0)
-    monkeypatch.setattr(degradations, "EDITED", (1.0, 0.0, 0.0, 0.0, 0.0))
+def test_some_edited_photographs_are_reduced_without_a_filter(only) -> None:
+    only(0)
     photo = textured(50, 67)
-    found = {}
-    for seed in range(8):
-        thin = degradations.edited(photo, rng(seed))
-        (every,) = (n for n in degradations.THINNED if (thin[1, 1] == photo[n, n]).all())
-        found[every] = thin
-    for every, thin in found.items():
-        few = photo[::every, ::every]
+    thin = [degradations.edited(photo, rng(seed)) for seed in range(20)]
+    assert all(one.shape == photo.shape and (one != photo).any() for one in thin)
+    values = {tuple(pixel) for pixel in photo.reshape(-1, 3)}
+    nearest = [all(tuple(pixel) in values for pixel in one.reshape(-1, 3)) for one in thin]
+    assert 8 < sum(nearest) < 20
+    for every, first in ((2, 0), (3, 1)):
+        few = photo[first::every, first::every][: int(50 / every), : int(67 / every)]
         height, width, _ = few.shape
-        assert thin.shape == photo.shape
-        np.testing.assert_array_equal(thin[:height, :width], few)
-        np.testing.assert_array_equal(thin[height : 2 * height, :width], few[::-1][: 50 - height])
-        np.testing.assert_array_equal(thin[:height, width : 2 * width], few[:, ::-1][:, : 67 - width])
-    assert sorted(found) == sorted(degradations.THINNED)
+        found = degradations.thinned(photo, every)
+        np.testing.assert_array_equal(found[:height, :width], few)
+        np.testing.assert_array_equal(found[height : 2 * height, :width], few[::-1][: 50 - height])
+        np.testing.assert_array_equal(found[:height, width : 2 * width], few[:, ::-1][:, : 67 - width])
+    ramp = np.repeat(np.arange(0, 60, 1, np.uint8)[None, :, None], 40, axis=0).repeat(3, axis=2)
+    smooth = degradations.thinned(ramp, 2.5, smooth=True)[:16, :24]
+    np.testing.assert_allclose(
+        smooth[..., 0], np.broadcast_to((np.arange(24) + 0.5) * 2.5 - 0.5, (16, 24)), atol=0.5
+    )
+
+
+def test_channels_of_some_edited_photographs_lie_apart(only) -> None:
+    only(1)
+    photo = textured(50, 67)
+    for seed in range(8):
+        result = degradations.edited(photo, rng(seed))
+        for i in range(3):
+            assert any(
+                (np.roll(photo[..., i], (y, x), (0, 1)) == result[..., i]).all()
+                for y in range(-3, 4) for x in range(-3, 4)
+            )  # fmt: skip
+
+
+def test_some_edited_photographs_are_negatives_or_dithered(only, monkeypatch) -> None:
+    only(1)
+    monkeypatch.setattr(degradations, "APART", 0)
+    photo = textured(50, 67)
+    monkeypatch.setattr(degradations, "NEGATIVE", 1.0)
+    np.testing.assert_array_equal(degradations.edited(photo, rng(0)), 255 - photo)
+    monkeypatch.setattr(degradations, "DITHERED", 1.0)
+    counts = [
+        len(np.unique(degradations.edited(photo, rng(seed)).reshape(-1, 3), axis=0)) for seed in range(20)
+    ]
+    assert 2 in counts and 2 < max(counts) <= 16
+    only(3)
+    monkeypatch.setattr(degradations, "EQUALIZED", 1.0)
+    dull = (photo // 4 + 90).astype(np.uint8)
+    assert np.ptp(degradations.edited(dull, rng(0))) > 200
 
 
 def test_edited_photographs_of_hard_contrast_are_mostly_black_and_white(monkeypatch) -> None:

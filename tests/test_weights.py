@@ -344,6 +344,8 @@ def test_a_config_nested_without_end_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_missing_model_names_the_shipped_ones() -> None:
+    with pytest.raises(WeightsError, match=r"^taesd: an architecture that comes without weights"):
+        load_weights("taesd")
     with pytest.raises(WeightsError, match="no such file or shipped model"):
         load_weights("no-such-model")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ImageError
+from .errors import ImageError, in_short
 
 if TYPE_CHECKING:
     from .images import Picture
@@ -70,7 +70,7 @@ class Batch:
     restore: Callable[[NDArray], Any]
 
 
-def as_batch(image: Any, with_notes: bool = True) -> Batch:
+def as_batch(image: Any) -> Batch:
     """Any accepted picture as a `Batch`; what a file or a Pillow image loses by that is a warning.
 
     Raises
@@ -106,7 +106,7 @@ def as_batch(image: Any, with_notes: bool = True) -> Batch:
         from PIL import Image
 
         from .image_metadata import read_metadata
-        from .images import Picture, check_picture, from_pil, has_more, to_pil
+        from .images import Picture, check_picture, to_pil
 
         if isinstance(image, Picture):
             check_picture(image)
@@ -114,17 +114,8 @@ def as_batch(image: Any, with_notes: bool = True) -> Batch:
                 warnings.warn(f"the first of {len(image.frames)} frames or pages is taken", stacklevel=3)
             return Batch(_check(image.pixels[None]), image.layout, lambda new: image.with_pixels(new[0]))
         if isinstance(image, Image.Image):
-            try:
-                first = has_more(image) and image.tell() == 0  # one that was sought is meant
-                image.load()
-            except MemoryError:
-                raise
-            except Exception as error:  # opened, not decoded before; decoders raise SyntaxError and others
-                raise ImageError(f"damaged or truncated picture ({error})") from None
-            if first:
-                warnings.warn("only the first of several pictures in the file is used", stacklevel=3)
-            picture = from_pil(image)
-            for note in picture.notes if with_notes else ():
+            picture = _from_pillow(image)
+            for note in picture.notes:
                 warnings.warn(note, stacklevel=3)
 
             def restore(new: NDArray) -> Image.Image:
@@ -134,7 +125,7 @@ def as_batch(image: Any, with_notes: bool = True) -> Batch:
                     result.info.setdefault("exif", exif)  # it has tags in place of a block
                 return result
 
-            return Batch(_check(picture.pixels[None]), picture.layout, restore)
+            return Batch(picture.pixels[None], picture.layout, restore)
     kind = type(image).__name__
     raise ImageError(f"a picture must be a path, a Pillow image, a numpy array or a torch tensor, not {kind}")
 
@@ -149,8 +140,10 @@ def as_picture(image: Any) -> Picture:
     ImageError
         As `as_batch`, and for a path or a batch of several pictures.
     """
+    from PIL import Image
+
     from .image_metadata import read_metadata
-    from .images import Picture, from_pil
+    from .images import Picture
 
     if isinstance(image, Picture):
         return image
@@ -158,12 +151,30 @@ def as_picture(image: Any) -> Picture:
         raise ImageError(
             f"{os.fspath(image)}: is a path; read the picture first, with zenith_ae.read_picture"
         )
-    batch = as_batch(image, with_notes=False)
+    if isinstance(image, Image.Image):  # which its EXIF has not turned
+        return replace(_from_pillow(image), metadata=read_metadata(image, turned=False))
+    batch = as_batch(image)
     if len(batch.pixels) != 1:
         raise ImageError(f"holds {len(batch.pixels)} pictures; a file takes one: give picture[0]")
-    if not (is_tensor(image) or isinstance(image, np.ndarray)):  # Pillow's, which its EXIF has not turned
-        return replace(from_pil(image), metadata=read_metadata(image, turned=False))
     return Picture(batch.pixels[0], batch.layout, batch.layout)
+
+
+def _from_pillow(image: Any) -> Picture:
+    """A Pillow image, decoded where it was only opened."""
+    from .images import from_pil, has_more
+
+    try:
+        first = has_more(image) and image.tell() == 0  # one that was sought is meant
+        image.load()
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise SyntaxError and others
+        raise ImageError(f"damaged or truncated picture ({error})") from None
+    if first:
+        warnings.warn("only the first of several pictures in the file is used", stacklevel=4)
+    picture = from_pil(image)
+    _check(picture.pixels[None], 2)
+    return picture
 
 
 def is_tensor(value: Any) -> bool:
@@ -276,22 +287,18 @@ def _check(pixels: NDArray, callers: int = 1) -> NDArray:
     return pixels
 
 
-def check_layout(pixels: NDArray, layout: str) -> None:
-    """ValueError where pixels are no batch (N, H, W, C) of a layout, or not of its dtypes."""
+def check_layout(pixels: Any, layout: Any, axes: str = "N, H, W") -> None:
+    """ValueError where pixels (``axes``, C) are none of a layout, or not of its dtypes."""
     if not isinstance(layout, str) or layout not in CHANNELS:
-        raise ValueError(f"layout must be one of {', '.join(CHANNELS)}, got {layout!r:.60}")
+        raise ValueError(f"layout must be one of {', '.join(CHANNELS)}, got {in_short(layout)}")
     if not isinstance(pixels, np.ndarray) or isinstance(pixels, np.ma.MaskedArray):
         raise ValueError(f"pixels are a plain numpy array, not {type(pixels).__name__}")
-    if pixels.ndim != 4 or pixels.shape[3] != CHANNELS[layout] or not pixels.size:
-        raise ValueError(f"pixels of layout {layout} are (N, H, W, {CHANNELS[layout]}), got {pixels.shape}")
-    dtypes = pixel_dtypes(layout)
+    channels = CHANNELS[layout]
+    if pixels.ndim != len(axes.split()) + 1 or pixels.shape[-1] != channels or not pixels.size:
+        raise ValueError(f"pixels of layout {layout} are ({axes}, {channels}), got {pixels.shape}")
+    dtypes = ("uint8",) if layout == "CMYK" else ("uint8", "uint16", "float32")
     if pixels.dtype.name not in dtypes or not pixels.dtype.isnative:
         raise ValueError(f"pixels of layout {layout} are {' or '.join(dtypes)}, got {pixels.dtype}")
-
-
-def pixel_dtypes(layout: str) -> tuple[str, ...]:
-    """Names of the dtypes that pixels of a layout may have."""
-    return ("uint8",) if layout == "CMYK" else ("uint8", "uint16", "float32")
 
 
 def colour_groups(layout: str) -> Iterator[tuple[slice, bool]]:

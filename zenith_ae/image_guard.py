@@ -14,7 +14,7 @@ import re
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import accumulate, islice
 from typing import BinaryIO
 
 from .errors import ImageError
@@ -148,11 +148,7 @@ def is_costly(file: BinaryIO) -> bool:
 
 def _copied(lengths: Iterable[int]) -> int:
     """Bytes that appending pieces one by one copies."""
-    have = copied = 0
-    for length in lengths:
-        have += length
-        copied += have
-    return copied
+    return sum(accumulate(lengths))
 
 
 def _blocks_and_scans(data: bytes) -> tuple[list[bytes], list[bytes], int]:

@@ -15,7 +15,7 @@ from PIL import ExifTags, Image
 
 from .batches import as_picture, full_scale
 from .deep_colour import is_deep, two_bytes_wide, write_netpbm, write_png
-from .errors import FormatError, OutputError
+from .errors import FormatError, OutputError, in_short
 from .files import as_path, atomic_writer, reason
 from .heif import HEIF_SUFFIXES
 from .image_bytes import bmp_with_alpha, join_tiffs, widen_tiff
@@ -337,7 +337,7 @@ def encode_picture(
     """Encode into a binary file in the format of ``suffix``; otherwise like `write_picture`."""
     whole = isinstance(quality, int | np.integer) and not isinstance(quality, bool)
     if quality is not None and not (whole and 1 <= quality <= 100):
-        raise ValueError(f"quality must be a whole number from 1 to 100, got {quality!r:.60}")
+        raise ValueError(f"quality must be a whole number from 1 to 100, got {in_short(quality)}")
     spec = _format(suffix, name)
     check_picture(picture)
     if spec.name == "JPEG" and max(picture.height, picture.width) > JPEG_SIDE:

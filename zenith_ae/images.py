@@ -42,10 +42,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from .batches import CHANNELS, full_scale, pixel_dtypes, to_rgb
+from .batches import CHANNELS, check_layout, full_scale, to_rgb
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import PLANAR, deep_colour, in_planes
-from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError
+from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError, in_short
 from .files import reason, visible
 from .heif import HEIF_SUFFIXES, decode, heif_is_here
 from .image_guard import check_cost, without_comments
@@ -220,7 +220,10 @@ def _pillow_allows(pixels: int) -> Iterator[None]:
 def _opened(
     reopen: Callable[[], ImageFile.ImageFile], plugin: str, pixels: int
 ) -> Iterator[ImageFile.ImageFile]:
-    """What ``reopen`` opens, and Pillow decodes it: ``pixels`` is our limit, which the caller minds."""
+    """What ``reopen`` opens; meanwhile Pillow allows ``pixels`` where it would refuse or warn.
+
+    Whether there are more the caller checks.
+    """
     image = None
     if plugin == "Ico":  # decodes a picture inside at once, and refuses nothing below twice the limit
         pixels //= 2
@@ -275,7 +278,7 @@ def read_picture(
         If ``max_pixels`` is no whole number of at least 1.
     """
     if max_pixels is not None and not (isinstance(max_pixels, int | np.integer) and max_pixels > 0):
-        raise ValueError(f"max_pixels must be a whole number of at least 1, got {max_pixels!r:.60}")
+        raise ValueError(f"max_pixels must be a whole number of at least 1, got {in_short(max_pixels)}")
     if isinstance(source, bytes | bytearray | memoryview):
         return _read(io.BytesIO(source), name or "<bytes>", max_pixels, every)
     if read := getattr(source, "read", None):  # also of temporary files, which are no io.IOBase
@@ -503,7 +506,7 @@ def dim_note(pixels: NDArray[Any], layout: str) -> str:
     bits = most.bit_length()
     return (
         f"its values end at {most} of 65535: if these are {bits} bits, multiply them by {2 ** (16 - bits)} "
-        "first, or their noise is taken for fainter than it is"
+        "first, or they are taken for nearly black, and their noise for faint"
     )
 
 
@@ -537,7 +540,7 @@ def _limit(asked: int | None) -> tuple[int, str]:
         return asked, "use a smaller picture"
     text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
     if not text.isdecimal() or not int(text):
-        raise ConfigError(f"ZENITH_MAX_PIXELS must be a positive number of pixels, got {text!r:.60}")
+        raise ConfigError(f"ZENITH_MAX_PIXELS must be a positive number of pixels, got {in_short(text)}")
     return int(text), "set ZENITH_MAX_PIXELS to allow it"
 
 
@@ -774,21 +777,12 @@ def check_picture(picture: Any) -> None:
     """
     if not isinstance(picture, Picture):
         raise ImageError(f"this takes a Picture, as read_picture makes them, not {type(picture).__name__}")
-    pixels, layout = picture.pixels, picture.layout
-    if layout not in CHANNELS:
-        raise ImageError(f"a Picture's layout is one of {', '.join(CHANNELS)}, got {layout!r}")
-    if not isinstance(pixels, np.ndarray) or isinstance(pixels, np.ma.MaskedArray):
-        raise ImageError(f"a Picture's pixels are a numpy array, not {type(pixels).__name__}")
-    if pixels.ndim != 3 or pixels.shape[2] != CHANNELS[layout] or not pixels.size:
-        raise ImageError(
-            f"a Picture of layout {layout} must have pixels (H, W, {CHANNELS[layout]}), got {pixels.shape}"
-        )
-    dtypes = pixel_dtypes(layout)
-    if pixels.dtype.name not in dtypes or not pixels.dtype.isnative:
-        what = f"a Picture of layout {layout} has pixels of {' or '.join(dtypes)}"
-        raise ImageError(f"{what}, got {pixels.dtype}; convert it first")
-    if pixels.dtype == np.float32:
-        check_floats(pixels, "picture")
+    try:
+        check_layout(picture.pixels, picture.layout, "H, W")
+    except ValueError as error:
+        raise ImageError(f"a Picture's {error}; convert it first") from None
+    if picture.pixels.dtype == np.float32:
+        check_floats(picture.pixels, "picture")
     check_metadata(picture.metadata)
     for other in picture.more:
         check_picture(other)

@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .batches import is_dense, is_tensor, without_torch
+from .batches import CHANNELS, is_dense, is_tensor, without_torch
 from .errors import LatentError
 from .files import as_path, as_text, atomic_writer, reason, safetensors_bytes, visible
 
@@ -50,7 +50,7 @@ __all__ = [
 
 SUFFIX = ".latent.safetensors"
 LATENT_FORMAT = "zenith-ae-latent"
-_LAYOUTS = ("L", "LA", "RGB", "RGBA", "CMYK")
+_LAYOUTS = tuple(CHANNELS)
 _FLOATS = {"fp16": np.float16, "fp32": np.float32}
 #: Number formats of a latent file.
 BITS = {"fp16": 16, "fp32": 32, "uint8": 8}

@@ -19,6 +19,7 @@ __all__ = [
     "drawn_cells",
     "enlarged",
     "enough",
+    "even_out_hidden",
     "is_grey",
     "is_shared",
     "is_two_tone",
@@ -48,8 +49,10 @@ _BELIEVED = (11.0, 2.0)
 # No place has more noise than so many times that of the calmest blocks, and so much.
 _CALM_TIMES, _CALM_MORE = 3.5, 1.5
 # That is believed of pictures whose levels are up to the first in the mean, and less and less within the
-# second: loud noise is mottled, so that neighbours hardly differ.
+# second: loud noise is mottled, so that neighbours hardly differ. A place that is so much louder counts by
+# itself: noise may be in a part of a picture alone.
 _MEAN_BELIEVED = (10.0, 3.0)
+_LOUDER = 10.0
 # So many blocks have to tell it, of which those that show less than this are plain and do not.
 _ENOUGH_BLOCKS = 8
 _PLAIN = 0.3
@@ -108,15 +111,16 @@ _ENOUGH = 0.05
 _LEAST_PLAIN = 0.1
 _ALONE = 0.01
 _AROUND = 8
-# At soft edges as of text three or four in ten are, of noise in colour nine in ten. So many are borne, and in
-# the cell and those beside it a few more, if there are plain pixels beside it, or in colour hardly any alone.
-# But only where as much of the picture is plain as of a page or a screenshot, which of a photograph that a
-# camera made smooth hardly is.
+# Alone is a pixel that none of its eight neighbours is like. At soft edges, as of text, 30 to 40 % of the
+# uneven pixels are, of noise in colour 90 %. So as many may be around a cell, and a few more in it and the
+# cells beside it, if there are plain pixels there, or in colour hardly any alone. But only where as much of
+# a picture is plain as of a page or a screenshot, which of a photograph that a camera made smooth hardly
+# is.
 _ALONE_AT_EDGES, _ALONE_BESIDE, _HARDLY_ALONE = 0.5, 0.6, 0.1
 _MOSTLY_PLAIN = 0.3
-# And where no more pixels than so many for each plain one lie by themselves, in the middle of so many either
-# way that are all alike: of a thousand pixels with one black or white by chance nearly one does. As many of
-# them are looked at.
+# And where there are no more dots than so many for each plain pixel: of a thousand pixels with one that is
+# black or white by chance nearly one is. A dot is a pixel that is alone and, but for its neighbours, in the
+# middle of so many either way that are all alike. As many pixels that are alone are looked at.
 _DOTS = 2e-4
 _DOT_RADIUS, _MOST_DOTS = 3, 2**16
 
@@ -146,6 +150,20 @@ def clipped_cells(picture: NDArray, shape: tuple[int, ...], threads: int = 1) ->
 
     counts = np.concatenate(in_bands(count, rows, 4 * 3 * picture.shape[1], threads))
     return np.asarray(counts > _CLIPPED * 4 * 4 * 3)
+
+
+def even_out_hidden(alpha: NDArray, level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> None:
+    """Have levels (h, w) of cells that are transparent everywhere say nothing, in place, by alpha (H, W).
+
+    What is stored there nobody sees: programs leave anything. They get the median of all others, and count as
+    ``clipped``.
+    """
+    (rows, columns), (height, width) = level.shape, alpha.shape
+    seen = np.pad(alpha != 0, [(0, 8 * rows - height), (0, 8 * columns - width)])
+    hidden = ~seen.reshape(rows, 8, columns, 8).any(axis=(1, 3))
+    if hidden.any() and not hidden.all():
+        level[hidden] = np.median(level[~hidden])
+        clipped |= hidden
 
 
 def make_even(level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> None:
@@ -190,7 +208,8 @@ def without_texture(
     limit = np.float32(_TEXTURE_TIMES * np.quantile(level[known], _CALM) + _TEXTURE_MORE)
     level = _limited(level, limit, level, _BELIEVED)
     if level.mean() < sum(_MEAN_BELIEVED) and (calm := least_noise(picture, known)) is not None:
-        level = _limited(level, np.float32(_CALM_TIMES * calm + _CALM_MORE), level.mean(), _MEAN_BELIEVED)
+        loudness = np.maximum(level.mean(), level - np.float32(_LOUDER))
+        level = _limited(level, np.float32(_CALM_TIMES * calm + _CALM_MORE), loudness, _MEAN_BELIEVED)
     return level
 
 

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +36,7 @@ from .batches import (
 )
 from .changes import Change, changed, energy, limit
 from .engine import Engine, Pieces, Progress, Tile, check_tile, create, within
+from .engine.base import OutputType
 from .errors import ConfigError, LatentError, in_short
 from .latents import LatentFile, check_latents, numbers_of
 from .models.spec import ModelConfig, alignment, cached_property
@@ -45,6 +46,7 @@ from .noise_levels import (
     drawn_cells,
     enlarged,
     enough,
+    even_out_hidden,
     is_grey,
     is_shared,
     is_two_tone,
@@ -261,7 +263,9 @@ class Autoencoder(_Pipeline):
         if is_compiling():
             return uncompiled(self.encode)(image, tile, progress=progress)
         self._need("encoder")
-        z = self._latents(as_batch(image), tile, progress)
+        batch = as_batch(image)
+        _warn_of_dim(image, batch)
+        z = self._latents(batch, tile, progress)
         return tensor_like(z, image) if is_tensor(image) else z
 
     def _latents(self, batch: Batch, tile: Tile, progress: Progress | None) -> NDArray[np.float32]:
@@ -316,10 +320,8 @@ class Autoencoder(_Pipeline):
         if is_compiling():
             return uncompiled(self.decode)(latents, output, size, tile, progress=progress)
         self._need("decoder")
-        dtypes: dict[str, Literal["uint8", "uint16", "float32"]]
-        dtypes = {"uint8": "uint8", "uint16": "uint16", "float": "float32"}
-        if not isinstance(output, str) or output not in dtypes:
-            raise ValueError(f"output must be one of {', '.join(dtypes)}, got {output!r}")
+        if not isinstance(output, str) or output not in get_args(Output):
+            raise ValueError(f"output must be one of {', '.join(get_args(Output))}, got {output!r}")
         if isinstance(latents, LatentFile):
             size = (latents.height, latents.width) if size is None else size
             latents = latents.latents
@@ -339,7 +341,7 @@ class Autoencoder(_Pipeline):
             raise LatentError(
                 f"latents of {z.shape[2]} x {z.shape[3]} cannot be a picture of {height} x {width}"
             )
-        out = dtypes["float"] if tensor is not None else dtypes[output]
+        out: OutputType = "float32" if tensor is not None or output == "float" else output
         z = self._continued(z.transpose(0, 2, 3, 1), "decoder")
         rgb = self.engine.run("decoder", z, out=out, tile=tile, progress=progress)[:, :height, :width]
         if out == "float32":
@@ -416,6 +418,7 @@ class Autoencoder(_Pipeline):
             return image.map(lambda frame: self.roundtrip(frame, tile, progress=frames.next()))
         batch, halves = as_batch(image), Pieces(progress, 2)
         self._need("encoder")
+        _warn_of_dim(image, batch)
         z = self._latents(batch, tile, halves.next())
         pixels = self.decode_like(z, batch.pixels, batch.layout, tile, progress=halves.next())
         return batch.restore(pixels)
@@ -532,7 +535,7 @@ class Denoiser(_Pipeline):
                 lambda one: self(one, sigma, tile=tile, passes=passes, progress=frames.next(), **shares)
             )
         batch = as_batch(image)
-        if isinstance(sigma, str):
+        if isinstance(sigma, str):  # who gives a level knows
             _warn_of_dim(image, batch)
         return batch.restore(
             self.clean(
@@ -680,6 +683,8 @@ class Denoiser(_Pipeline):
                 level[...] = 0
                 continue
             clipped = clipped_cells(picture, level.shape, self.engine.threads)
+            if layout.endswith("A"):
+                even_out_hidden(pixels[i, ..., -1], level, clipped)
             mean = float(level.mean())
             make_even(level, clipped)
             if experts is None:
@@ -749,7 +754,7 @@ class Denoiser(_Pipeline):
         check_layout(pixels, layout)
         if isinstance(sigma, str):
             if sigma != "auto":
-                raise ValueError(f'sigma must be "auto", a number or an array, got {sigma!r:.60}')
+                raise ValueError(f'sigma must be "auto", a number or an array, got {in_short(sigma)}')
             self._need_estimator()
         elif isinstance(sigma, Estimate):
             if sigma.levels.shape != pixels.shape[:3]:
@@ -948,7 +953,7 @@ def _levels(sigma: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float32]:
     if tensor is not None and not is_dense(tensor):
         raise ValueError("sigma must be dense, with values: give tensor.to_dense(), not on device 'meta'")
     if tensor is not None and (tensor.is_complex() or str(tensor.dtype) == "torch.bool"):
-        raise ValueError(f"sigma must be numbers, got {tensor!r:.60}")
+        raise ValueError(f"sigma must be numbers, got {in_short(tensor)}")
     given = np.asarray(without_torch(sigma))
     if given.dtype.kind not in "fiu":  # bool, text, complex numbers, integers beyond all of numpy's
         raise ValueError(f"sigma must be numbers, got {in_short(sigma)}")

@@ -29,7 +29,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import DTypeLike, NDArray
 
-from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError
+from .errors import ConfigError, MissingDependencyError, OutputError, WeightsError, in_short
 from .files import as_text, atomic_writer, reason, safetensors_bytes, visible, write_together
 from .latents import LATENT_FORMAT
 from .latents import SUFFIX as LATENT_SUFFIX
@@ -153,7 +153,7 @@ def _stored(config: ModelConfig, tensors: Mapping[str, NDArray[Any]], dtype: DTy
     except TypeError:
         fits = False
     if not fits:
-        raise WeightsError(f"{config.name}: weights are stored as float16 or float32, not {dtype!r:.60}")
+        raise WeightsError(f"{config.name}: weights are stored as float16 or float32, not {in_short(dtype)}")
     _check_shapes(config, tensors)
     with np.errstate(over="ignore"):  # an overflow is reported by the check
         stored = {name: np.ascontiguousarray(t, dtype) for name, t in tensors.items()}
@@ -207,6 +207,9 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
                 f"{path}: no such file; the model of that name is asked for by text, not a Path"
             )
         names = ", ".join(shipped) or "none"
+        if name in zoo.ARCHITECTURES:
+            what = "an architecture that comes without weights; give a file of them"
+            raise WeightsError(f"{name}: {what}, or a shipped model ({names})")
         raise WeightsError(visible(f"{path_or_name}: no such file or shipped model (shipped: {names})"))
     try:
         return _load_folder(path) if path.is_dir() else _load_file(path)
@@ -247,7 +250,7 @@ def _load_folder(folder: Path) -> Weights:
             config = json.loads((folder / "config.json").read_text("utf-8"))
             if (kind := config.get("_class_name", _CLASSES[0])) not in _CLASSES:
                 raise WeightsError(
-                    f"config.json is of an {kind!r:.60}; only {' and '.join(_CLASSES)} are known"
+                    f"config.json is of an {in_short(kind)}; only {' and '.join(_CLASSES)} are known"
                 )
             for option, known in _ONLY.items():
                 if (found := config.get(option, known)) != known:

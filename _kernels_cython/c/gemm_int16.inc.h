@@ -9,14 +9,6 @@
 #define INT16_CHUNK 6144 /* words of a chunk: 24 KB, which stay in L1 beside a panel */
 #define INT16_ROW 2      /* values before those of a pixel: its factor */
 
-/* n < VL floats, and zeros. */
-static vf load_some(const float *p, int n)
-{
-    float some[VL] = {0};
-    memcpy(some, p, (size_t)n * sizeof *some);
-    return v_load(some);
-}
-
 /* The values of a pixel as integers, after the factor that makes them values again. A pixel with a value
  * that is not finite has the factor NaN, and so has all that comes of it. */
 static void to_int16(const zn_gemm *g, ptrdiff_t pixel, int16_t *out)
@@ -30,7 +22,7 @@ static void to_int16(const zn_gemm *g, ptrdiff_t pixel, int16_t *out)
         for (int k = 0; k < whole; k += VL)
             largest = v_max_magnitude(largest, v_load(from + k));
         if (whole < g->depth)
-            largest = v_max_magnitude(largest, load_some(from + whole, g->depth - whole));
+            largest = v_max_magnitude(largest, load_some_float(from + whole, g->depth - whole));
     }
     uint32_t exponent = v_largest_bits(largest) >> EXPONENT;
     if (exponent < LEAST)
@@ -50,7 +42,7 @@ static void to_int16(const zn_gemm *g, ptrdiff_t pixel, int16_t *out)
         for (int k = 0; k < whole; k += VL)
             v_to_int16(out + k, v_mul(factor, v_load(from + k)));
         if (whole < g->depth) /* and over what comes next, which is written later */
-            v_to_int16(out + whole, v_mul(factor, load_some(from + whole, g->depth - whole)));
+            v_to_int16(out + whole, v_mul(factor, load_some_float(from + whole, g->depth - whole)));
         out += g->depth;
     }
 }

@@ -419,7 +419,7 @@ static void step_mix(const work *w, const zn_step *s)
             if (end < s->rows)
                 compress(w, s, end, end + 1, waiting, 0, 1);
         }
-        zn_team_barrier(w->team);
+        zn_team_barrier(w->team, NULL);
     }
     for (int y0 = begin; y0 < end; y0 += m->band) {
         const int y1 = min_int(y0 + m->band, end);
@@ -621,7 +621,7 @@ static void walk(void *context, zn_team *team, int thread, int threads)
                     if (zn_team_is_lost(team)) /* who looked forked */
                         return;
                 }
-                zn_team_barrier_timed(team, clock);
+                zn_team_barrier(team, clock);
                 if (*ended)
                     return;
                 ended = r->ended + (ended == r->ended);

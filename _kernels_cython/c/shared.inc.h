@@ -62,7 +62,20 @@ static ZN_INLINE vf shrink(vf a, vf t)
     return v_sub(a, limited);
 }
 
-/* The columns of a half transformed tile: WHT, gate, shrink, WHT. */
+/* WHT, gate, shrink, WHT on T vectors, whose gates and thresholds are `step` floats apart. */
+static ZN_INLINE void gate_vectors(const int T, vf *v, const float *gate, const float *threshold,
+                                   ptrdiff_t step)
+{
+    wht(T, v);
+    for (int i = 0; i < T; i++) {
+        v[i] = v_mul(v[i], v_load(gate + i * step));
+        if (threshold)
+            v[i] = shrink(v[i], v_load(threshold + i * step));
+    }
+    wht(T, v);
+}
+
+/* The columns of a half transformed tile. */
 static ZN_INLINE void columns_gate(const int T, vf *tile, const float *gate, const float *threshold,
                                    ptrdiff_t channels)
 {
@@ -70,29 +83,10 @@ static ZN_INLINE void columns_gate(const int T, vf *tile, const float *gate, con
         vf v[MAX_TILE];
         for (int y = 0; y < T; y++)
             v[y] = tile[y * T + x];
-        wht(T, v);
-        for (int y = 0; y < T; y++) {
-            v[y] = v_mul(v[y], v_load(gate + (y * T + x) * channels));
-            if (threshold)
-                v[y] = shrink(v[y], v_load(threshold + (y * T + x) * channels));
-        }
-        wht(T, v);
+        gate_vectors(T, v, gate + x * channels, threshold ? threshold + x * channels : NULL, T * channels);
         for (int y = 0; y < T; y++)
             tile[y * T + x] = v[y];
     }
-}
-
-/* WHT, gate, shrink, WHT on T vectors of the separable form; gate is [T][channels]. */
-static ZN_INLINE void gate_vectors(const int T, vf *v, const float *gate, const float *threshold,
-                                   ptrdiff_t channels)
-{
-    wht(T, v);
-    for (int i = 0; i < T; i++) {
-        v[i] = v_mul(v[i], v_load(gate + i * channels));
-        if (threshold)
-            v[i] = shrink(v[i], v_load(threshold + i * channels));
-    }
-    wht(T, v);
 }
 
 /* Calls BODY for every VL channels of every tile of a row of tiles, with `c` the first channel,

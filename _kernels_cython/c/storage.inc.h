@@ -20,6 +20,7 @@
 #define s_multiply_add v_fma
 #endif
 
+#include "elementwise.inc.h"
 #define GEMM_INT16 0
 #include "gemm.inc.h"
 #if STORE_BF16
@@ -32,7 +33,6 @@
 #include "depthwise.inc.h"
 #include "hadamard.inc.h"
 #include "winograd.inc.h"
-#include "elementwise.inc.h"
 
 #undef VALUE
 #undef STORED

@@ -239,12 +239,7 @@ double zn_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void zn_team_barrier(zn_team *team)
-{
-    zn_team_barrier_timed(team, NULL);
-}
-
-void zn_team_barrier_timed(zn_team *team, double *time)
+void zn_team_barrier(zn_team *team, double *time)
 {
     if (!team || team->threads == 1) {
         if (time)

@@ -21,11 +21,9 @@ int zn_team_run(int threads, zn_task *task, void *context);
 /* Whether this is such a child, in which no barrier may be waited for. */
 int zn_team_is_lost(const zn_team *team);
 
-/* Wait until every thread of the team has come here. What they wrote before is then visible. */
-void zn_team_barrier(zn_team *team);
-
-/* The same; `time`, if not NULL, receives the clock's reading in seconds when the last one came. */
-void zn_team_barrier_timed(zn_team *team, double *time);
+/* Wait until every thread of the team has come here. What they wrote before is then visible. `time`, if not
+ * NULL, receives the clock's reading in seconds when the last one came. */
+void zn_team_barrier(zn_team *team, double *time);
 
 /* The monotonic clock, in seconds. */
 double zn_now(void);

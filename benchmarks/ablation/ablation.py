@@ -43,7 +43,7 @@ from variants import LATENT, VARIANTS, Variant
 from zenith_ae.engine import create
 from zenith_ae.engine.geometry import multiple
 from zenith_ae.measure import in_turn, part_input
-from zenith_ae.models.modules import build_module
+from zenith_ae.models.modules import Network
 from zenith_ae.models.spec import ModelConfig, mac_count, parameter_count
 from zenith_ae.selftest import random_weights
 from zenith_ae.training.data import ImagePool
@@ -254,7 +254,7 @@ class Study:
             clock=time.process_time,
         )  # fmt: skip
         torch.manual_seed(variant.seed)
-        network: nn.Module = build_module(variant.layers(*size), self.inputs(variant))
+        network: nn.Module = Network(variant.layers(*size), self.inputs(variant))
         if variant.task == "denoiser":
             start_small(network)
         if variant.change is not None:

@@ -148,8 +148,7 @@ class Engine(abc.ABC):
         x, plane = self._checked(part, x, plane)
         whole = self._whole[part]
         height, width = x.shape[1:3]
-        step = whole.multiple
-        padded = (-(-height // step) * step, -(-width // step) * step)
+        padded = whole.padded(height), whole.padded(width)
         wanted = whole.output_size(height), whole.output_size(width)
         result = np.empty((x.shape[0], *wanted, whole.out_channels), out)
         images = Pieces(progress, x.shape[0])

@@ -269,7 +269,7 @@ class _Lowering:
         else:
             self.multiply_by(step, i, layer, by_pixel, after.shuffle, at_end)
         if step.add is not None and plain and not (after.relu or spectral or self.upsample):
-            # The product itself adds the skip connection, before nothing else.
+            # Nothing lies between the product and the skip connection, so the product adds it.
             step.add, step.residual = None, step.add
         if winograd:
             self.to_winograd(step)

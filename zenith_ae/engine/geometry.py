@@ -111,6 +111,10 @@ class Stage:
         lo, hi = required_input(self.layers, 0, int(self.alignment * self.scale))
         return -(lo // self.alignment) * self.alignment, (-(-hi // self.alignment) - 1) * self.alignment
 
+    def padded(self, size: int) -> int:
+        """The smallest size from this one on at which every resolution is whole."""
+        return -(-size // self.multiple) * self.multiple
+
     def output_size(self, size: int) -> int:
         """Output rows for ``size`` input rows: the padding is cropped off as far as whole pixels allow."""
         return ceil(size * self.scale)

@@ -183,8 +183,7 @@ class NativeEngine(Engine):
             raise ImageError("there is no picture to measure with")
         stage = self._whole[part]
         height, width = x.shape[1:3]
-        step = stage.multiple
-        plan = self._plan(stage, -(-height // step) * step, -(-width // step) * step)
+        plan = self._plan(stage, stage.padded(height), stage.padded(width))
         size = stage.output_size(height), stage.output_size(width)
         target = np.empty((*size, stage.out_channels), np.float32)
         best = np.full(len(plan.labels), np.inf)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -143,6 +143,13 @@ class Step:
     bands: int = 0
     band: int = 0
     lead: int = 0
+    # Those of products are known once rows are: then a function gives them.
+    products: Callable[[], list[Product]] | Sequence[Product] = ()
+    expand: Sequence[Product] = ()
+    mix: Mix | None = None
+    spectral: Callable[[], Spectral] | None = None
+    pool: Pool | None = None
+    scratch: int = 0  # bytes
 
     def done(self, band: int, bands: int) -> int:
         """Rows that a step of a chain has done after a band; before the first it is band -1."""
@@ -171,13 +178,6 @@ class Step:
         assert self.add is not None
         places = [product.out + block for block in product.blocks]
         return [at // self.out.row * self.add.row + at % self.out.row - product.out for at in places]
-
-    products: Any = ()  # a function that gives a list of Product once rows are known, or a list
-    expand: Any = ()
-    mix: Mix | None = None
-    spectral: Any = None
-    pool: Pool | None = None
-    scratch: int = 0  # bytes
 
 
 @dataclass

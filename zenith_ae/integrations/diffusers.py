@@ -35,7 +35,7 @@ try:
     from torch import Tensor, nn
     from torch.nn.modules import module as every_module  # has the hooks of all
 
-    from ..models.modules import build_module
+    from ..models.modules import Network
     from ..models.wht import is_plain
 except ImportError as error:
     raise MissingDependencyError(
@@ -123,7 +123,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         self.definition = ModelConfig.from_json(model)
         with torch.random.fork_rng(devices=[]):  # whoever has set a seed is to get the same picture
             for part, layers in self.definition.parts.items():
-                self.add_module(part, build_module(layers, self.definition.in_channels(part)))
+                self.add_module(part, Network(layers, self.definition.in_channels(part)))
         self._made = {part: _structure(self.get_submodule(part)) for part in self.definition.parts}
         self.bn = nn.BatchNorm2d(4 * latent_channels, eps=batch_norm_eps, affine=False)
         if self.bn.running_var is not None:
@@ -275,7 +275,7 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
                 f"{part}: this takes floats (N, {channels}, H, W), got {x.dtype} {tuple(x.shape)}"
             )
         module = self.get_submodule(part)
-        if _structure(module) != self._made[part]:
+        if torch.compiler.is_compiling() or _structure(module) != self._made[part]:
             return False
         if any(m._forward_hooks or m._forward_pre_hooks or m._compiled_call_impl for m in module.modules()):
             return False

@@ -1,6 +1,6 @@
 """Torch modules built from layer lists: the reference, for training and for GPUs.
 
-``build_module(layers, in_channels)`` returns a module over NCHW tensors whose state dict has the
+``Network(layers, in_channels)`` returns a module over NCHW tensors whose state dict has the
 keys ``{layer index}.{parameter}``, the names that `ModelConfig.params` stores.
 """
 
@@ -20,7 +20,7 @@ from .wht import hadamard, wht_mix, wht_mix_separable
 if TYPE_CHECKING:
     from ..weights import Weights
 
-__all__ = ["Network", "build_module", "frozen_module"]
+__all__ = ["Network", "frozen_module"]
 
 
 class Linear(nn.Module):
@@ -208,20 +208,9 @@ class Network(nn.Sequential):
         return nn.Sequential(*list(self)[index]) if isinstance(index, slice) else super().__getitem__(index)
 
 
-def build_module(layers: Layers, in_channels: int) -> Network:
-    """A freshly initialised torch module for a layer list.
-
-    Raises
-    ------
-    ConfigError
-        If the layers do not fit together or the first one not ``in_channels``.
-    """
-    return Network(layers, in_channels)
-
-
 def frozen_module(weights: Weights, part: str) -> Network:
     """A part of a model with its weights, in evaluation mode and without gradients."""
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
-        module = build_module(weights.config.parts[part], weights.config.in_channels(part))
+        module = Network(weights.config.parts[part], weights.config.in_channels(part))
     module.load_state_dict({name: torch.from_numpy(t.copy()) for name, t in weights.part(part).items()})
     return module.eval().requires_grad_(False)

@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, lcm
+from math import ceil, lcm, prod
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from ..errors import ConfigError
@@ -441,20 +441,13 @@ def trace(layers: Layers, in_channels: int) -> Iterator[Step]:
             raise ConfigError(
                 f"layer {index}: {what} as {layer.name!r}, where {channels} at {scale} of the size are needed"
             )
-        params = sum(_size(shape) for shape in layer.params().values())
+        params = sum(prod(shape) for shape in layer.params().values())
         yield Step(index, layer, cin, channels, scale, params, layer.macs() * scale**2)
-
-
-def _size(shape: Shape) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
 
 
 def parameter_count(layers: Layers) -> int:
     """Number of trained values."""
-    return sum(_size(shape) for layer in layers for shape in layer.params().values())
+    return sum(prod(shape) for layer in layers for shape in layer.params().values())
 
 
 def mac_count(layers: Layers, in_channels: int, height: int, width: int) -> int:
@@ -641,8 +634,5 @@ class ModelConfig:
 
 
 def _changed_fields(layer: Layer) -> dict[str, Any]:
-    return {
-        f.name: getattr(layer, f.name)
-        for f in dataclasses.fields(layer)
-        if f.default is dataclasses.MISSING or getattr(layer, f.name) != f.default
-    }
+    fields = dataclasses.fields(layer)
+    return {f.name: value for f in fields if (value := getattr(layer, f.name)) != f.default}

@@ -156,7 +156,9 @@ class _WhtMix(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         given = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated too (``create_graph``)
-            given = tuple(t.view_as(t) for t in given)  # of this use alone, of what one may be of another
+            given = tuple(
+                t.view_as(t) for t in given
+            )  # where one is made of another, no gradient is to go that way too
             wanted = [t for t, need in zip(given, ctx.needs_input_grad, strict=True) if need]
             found = iter(torch.autograd.grad(wht_mix_reference(*given), wanted, grads, create_graph=True))
             return tuple(next(found) if need else None for need in ctx.needs_input_grad)

@@ -16,9 +16,9 @@ from ..models.spec import Clamp, ModelConfig
 from .critic import Critic
 from .data import VALIDATED, ImagePool, load_pool, middle, random_crops
 from .distill import FACTOR, crispness, lost_detail
-from .restore import build_modules, load_into, log_error, save_model
+from .restore import build_modules, load_into, log_error, train_by
 from .seam import LATTICE_WEIGHT, lattice_error
-from .trainer import TrainConfig, Trainer, plain_options, psnr, to_tensor
+from .trainer import TrainConfig, psnr, to_tensor
 
 __all__ = ["AutoencodeRecipe", "train_autoencoder"]
 
@@ -65,8 +65,7 @@ class AutoencodeRecipe:
         crops = random_crops(self.pool, rng, config.batch, config.crop, scale_probability=0.3)
         return crops, rng.random((config.batch, side, side, self.channels), dtype=np.float32)
 
-    def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
-        assert isinstance(model, nn.ModuleDict)
+    def loss(self, model: nn.ModuleDict, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         x = to_tensor(batch[0], self.config.device)
         z = model["encoder"](x.contiguous(memory_format=torch.channels_last)).float()
         step = 2 * self.limit / 255
@@ -98,11 +97,10 @@ class AutoencodeRecipe:
         return loss + self.moment_weight * moments, logs
 
 
-def _validate(pool: ImagePool, limit: float) -> Callable[[nn.Module], dict[str, float]]:
+def _validate(pool: ImagePool, limit: float) -> Callable[[nn.ModuleDict], dict[str, float]]:
     """Middles of pictures: round trip, the same with latents of 8 bits, and how the latents lie."""
 
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, nn.ModuleDict)
+    def evaluate(model: nn.ModuleDict) -> dict[str, float]:
         device = next(model.parameters()).device
         scores: dict[str, list[float]] = {"psnr": [], "psnr_8bit": [], "sharpness": [], "latent_std": []}
         for picture in pool.images:
@@ -155,20 +153,9 @@ def train_autoencoder(
     model = build_modules(config)
     if init:
         load_into(model, init)
-    path = train.out / f"{config.name}.safetensors"
-
-    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        save_model(path, config, state, metadata)
-
     recipe = AutoencodeRecipe(pool, train, config.latent_channels, limit, loss, detail_weight,
                               critic_weight=critic_weight)  # fmt: skip
     if critic_weight:
         model["critic"] = Critic()
-    trainer = Trainer(
-        model, recipe.make_batch, recipe.loss, train, export, _validate(validation, limit), {"loss": loss},
-        data=data, options=plain_options(recipe),
-    )  # fmt: skip
-    if resume:
-        trainer.load_checkpoint()
-    trainer.run()
-    return path
+    evaluate = _validate(validation, limit)
+    return train_by(recipe, model, config, train, data, evaluate, resume, {"loss": loss})

@@ -29,8 +29,8 @@ from ..models.modules import Network, frozen_module
 from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
 from .data import VALIDATED, ImagePool, load_pool, middle
-from .restore import build_modules, load_into, save_model
-from .trainer import TrainConfig, Trainer, first_process_first, mean_where, plain_options, psnr, to_tensor
+from .restore import build_modules, load_into, train_by
+from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tensor
 
 __all__ = [
     "FACTOR",
@@ -242,8 +242,7 @@ class DistillRecipe:
         scale = rng.random((self.config.batch, 1, 1, 1), dtype=np.float32) * self.latent_noise
         return np.stack(pictures), np.stack(latents).astype(np.float32), noise * scale, known
 
-    def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
-        assert isinstance(model, nn.ModuleDict)
+    def loss(self, model: nn.ModuleDict, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         x, z, noise, known = (to_tensor(a, self.config.device) for a in batch)
         trained = {part: any(p.requires_grad for p in model[part].parameters()) for part in model}
         count = min(max(round(self.taught * len(x)), 1), len(x) - 1) if trained["decoder"] else 0
@@ -267,8 +266,8 @@ class DistillRecipe:
                 add("decoder", 2 * self.taught, error[:count].mean())
                 if self.teacher is not None and self.imitation_weight:
                     with torch.no_grad():
-                        model_answer = self.teacher(mixed[:count]).float()
-                    add("imitation", self.imitation_weight, (out[:count] - model_answer).abs().mean())
+                        answer = self.teacher(mixed[:count]).float()
+                    add("imitation", self.imitation_weight, (out[:count] - answer).abs().mean())
                 if self.detail_weight:
                     add("detail", self.detail_weight, lost_detail(out, x))
         if trained["encoder"]:
@@ -282,11 +281,12 @@ class DistillRecipe:
         return loss, logs
 
 
-def _validate(pool: ImagePool, latents: list[np.ndarray], teacher: Network | None) -> Any:
+def _validate(
+    pool: ImagePool, latents: list[np.ndarray], teacher: Network | None
+) -> Callable[[nn.ModuleDict], dict[str, float]]:
     """Middles of pictures: own round trip, each decoder on the other's latents, latent error."""
 
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, nn.ModuleDict)
+    def evaluate(model: nn.ModuleDict) -> dict[str, float]:
         device = next(model.parameters()).device
         pair, decoder, foreign, error, crisp = [], [], [], [], []
         for picture, latent in zip(pool.images, latents, strict=True):
@@ -386,7 +386,7 @@ def train_student(
     recipe: Any,
     train: TrainConfig,
     data: list[str],
-    evaluate: Callable[[nn.Module], dict[str, float]],
+    evaluate: Callable[[nn.ModuleDict], dict[str, float]],
     resume: bool,
     fitted: Collection[str] = (),
     settled: Callable[[str], bool] = lambda name: False,
@@ -395,17 +395,7 @@ def train_student(
 
     ``data`` and ``settled`` are those of `Trainer`; of the parts ``fitted`` `is_fitted` will say so.
     """
-    path = train.out / f"{config.name}.safetensors"
     origin = {"teacher": teacher.config.name, "teacher_hash": teacher.space}
     origin |= {f"{part}_layers": FITTED for part in fitted}
-
-    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        save_model(path, config, state, metadata | origin)
-
     goal = {"teacher": f"{teacher.config.name} {teacher.space}"}
-    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal, settled, data,
-                      plain_options(recipe))  # fmt: skip
-    if resume:
-        trainer.load_checkpoint()
-    trainer.run()
-    return path
+    return train_by(recipe, model, config, train, data, evaluate, resume, goal, origin, settled)

@@ -345,8 +345,7 @@ class GraftRecipe:
         pictures, features, *answers = (np.stack(arrays) for arrays in zip(*batch, strict=True))
         return pictures, features.astype(np.float32), *answers, counts
 
-    def loss(self, model: nn.Module, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
-        assert isinstance(model, nn.ModuleDict)
+    def loss(self, model: nn.ModuleDict, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
         x, features, *answers, weights = (to_tensor(a, self.config.device) for a in batch)
         latent = None
         if self.options.latent_weight:
@@ -398,14 +397,13 @@ def _validate(
     teacher: Network | None,
     perceptual: PerceptualError | None,
     pair: bool = False,
-) -> Any:
+) -> Callable[[nn.ModuleDict], dict[str, float]]:
     """Middles of pictures: latents beside the teacher's and what its decoder makes of them, or own pictures.
 
     Of a ``pair`` that learns together, also its own round trip.
     """
 
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, nn.ModuleDict)
+    def evaluate(model: nn.ModuleDict) -> dict[str, float]:
         device = next(model.parameters()).device
         scores: dict[str, list[float]] = {}
         for picture, latent in zip(pool.images, latents, strict=True):

@@ -15,17 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..batches import continued
 from ..changes import changed
 from ..engine.geometry import multiple
 from ..errors import ConfigError, WeightsError
 from ..files import say
-from ..models.modules import Network, build_module, frozen_module
+from ..models.modules import Network, frozen_module
 from ..models.spec import Layers, ModelConfig, ZenithBlock
 from ..models.streams import in_streams, mean_of, turned
 from ..models.zoo import with_expert
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT, Denoiser, load
 from ..weights import Weights, load_weights, save_weights
-from .data import ImagePool, load_pool, random_crops
+from .data import ImagePool, load_pool, middle, random_crops
 from .degradations import FINE_QUALITY, MIXTURES, Mixture, blur, edited, flat_area, is_drawn, jpeg
 from .device_batches import DevicePool, WhiteNoise, is_white
 from .sorting import LEAST_ERROR, SorterRecipe, outcomes, table_size
@@ -42,7 +43,7 @@ MEDIAN = 0.5  # the quantile of what neither leans upward nor downward
 def build_modules(config: ModelConfig) -> nn.ModuleDict:
     """One torch module a part; state-dict keys are those of `ModelConfig.params`."""
     return nn.ModuleDict(
-        {part: build_module(layers, config.in_channels(part)) for part, layers in config.parts.items()}
+        {part: Network(layers, config.in_channels(part)) for part, layers in config.parts.items()}
     )
 
 
@@ -160,6 +161,35 @@ def save_model(path: Path, config: ModelConfig, state: dict[str, Tensor], metada
     """Export a state dict as an fp16 weights file."""
     tensors = {name: state[name].float().cpu().numpy() for name in config.params()}
     save_weights(path, config, tensors, metadata)
+
+
+def train_by(
+    recipe: Any,
+    model: nn.ModuleDict,
+    config: ModelConfig,
+    train: TrainConfig,
+    data: list[str],
+    evaluate: Callable[[nn.ModuleDict], dict[str, float]],
+    resume: bool,
+    goal: dict[str, str],
+    origin: dict[str, str] | None = None,
+    settled: Callable[[str], bool] = lambda name: False,
+) -> Path:
+    """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file.
+
+    Its metadata say ``origin``; ``goal``, ``settled`` and ``data`` are those of `Trainer`.
+    """
+    path = train.out / f"{config.name}.safetensors"
+
+    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
+        save_model(path, config, state, metadata | (origin or {}))
+
+    trainer = Trainer(model, recipe.make_batch, recipe.loss, train, export, evaluate, goal, settled, data,
+                      plain_options(recipe))  # fmt: skip
+    if resume:
+        trainer.load_checkpoint()
+    trainer.run()
+    return path
 
 
 class Lessons(NamedTuple):
@@ -308,9 +338,8 @@ class RestoreRecipe:
         return Lessons(degraded, target, sigma, estimated, factor, anew, quantile, whole)
 
     def loss(
-        self, model: nn.Module, batch: Lessons | int, progress: float
+        self, model: nn.ModuleDict, batch: Lessons | int, progress: float
     ) -> tuple[Tensor, dict[str, float]]:
-        assert isinstance(model, nn.ModuleDict)
         device = self.config.device
         if isinstance(batch, int):
             assert self.white_noise is not None
@@ -383,15 +412,12 @@ def upsample_sigma(estimate: Tensor, size: torch.Size | tuple[int, ...]) -> Tens
 
 def _centre(picture: np.ndarray, size: int, unit: int) -> np.ndarray:
     """The middle of a picture, at most ``size`` each way, continued by reflection to whole units."""
-    h, w = (min(n, size) for n in picture.shape[:2])
-    top, left = (picture.shape[0] - h) // 2, (picture.shape[1] - w) // 2
-    middle = picture[top : top + h, left : left + w]
-    return np.pad(middle, [(0, -h % unit), (0, -w % unit), (0, 0)], mode="reflect")
+    return continued(picture[middle(picture.shape[:2], size)][None], unit, "reflect")[0]
 
 
 def _validate(
     validation: ImagePool, seed: int, unit: int, soft: bool, part: str
-) -> Callable[[nn.Module], dict[str, float]]:
+) -> Callable[[nn.ModuleDict], dict[str, float]]:
     """PSNR of centre crops of the validation pictures: sigma 25, told and estimated; camera noise.
 
     With ``soft`` instead: blurred by a 3x3 box, and left sharp; both at the estimated level. Of an expert
@@ -400,8 +426,7 @@ def _validate(
     others = dict.fromkeys(Mixture.KINDS, 0.0)
     camera = Mixture(**(others | {"camera": 1.0}), clean=0.0)  # type: ignore[arg-type]
 
-    def evaluate_soft(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, nn.ModuleDict)
+    def evaluate_soft(model: nn.ModuleDict) -> dict[str, float]:
         device = next(model.parameters()).device
         scores: dict[str, list[float]] = {"psnr": [], "soft_gain": [], "psnr_sharp": []}
         for i, picture in enumerate(validation.images):
@@ -417,8 +442,7 @@ def _validate(
             scores["psnr_sharp"].append(out[1])
         return {name: float(np.mean(values)) for name, values in scores.items()}
 
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, nn.ModuleDict)
+    def evaluate(model: nn.ModuleDict) -> dict[str, float]:
         device = next(model.parameters()).device
         told: list[float] = []
         blind: list[float] = []

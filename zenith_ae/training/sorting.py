@@ -99,13 +99,15 @@ class SorterRecipe:
         crops = [orient(self.table.crops[i : i + 1], int(w))[0] for i, w in zip(chosen, ways, strict=True)]
         return np.stack(crops), self.table.gain[chosen]
 
-    def loss(self, model: nn.Module, batch: tuple[NDArray, NDArray], progress: float) -> tuple[Tensor, dict]:
+    def loss(
+        self, model: nn.ModuleDict, batch: tuple[NDArray, NDArray], progress: float
+    ) -> tuple[Tensor, dict]:
         gain = torch.from_numpy(batch[1]).to(self.config.device)
         odds = _odds(model, to_tensor(batch[0], self.config.device))
         wrong = F.binary_cross_entropy_with_logits(odds, (gain > 0).float(), reduction="none")
         return (gain.abs() * wrong).mean(), _lost(odds, gain)
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: nn.ModuleDict) -> dict[str, float]:
         """What the choices cost on pictures that were not trained with."""
         device = self.config.device
         steps = range(0, len(self.untrained.gain), self.config.batch)
@@ -115,8 +117,7 @@ class SorterRecipe:
         return {f"untrained_{name}": value for name, value in lost.items()}
 
 
-def _odds(model: nn.Module, degraded: Tensor) -> Tensor:
-    assert isinstance(model, nn.ModuleDict)
+def _odds(model: nn.ModuleDict, degraded: Tensor) -> Tensor:
     return model["sorter"](degraded).float().mean(dim=(1, 2, 3))
 
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -53,6 +53,7 @@ __all__ = [
     "to_tensor",
 ]
 
+Model = TypeVar("Model", bound=nn.Module)
 # Settings of which a training that goes on with others says so.
 _SETTINGS = ("steps", "minutes", "batch", "crop", "lr", "warmup", "ema", "precision", "drawn")
 SETTLED_SCALE = 0.25  # share of the learning rate for parameters that are settled
@@ -156,7 +157,7 @@ def _optimizers(
     And for what is ``settled``, with a quarter of the rate: Muon moves all directions of a matrix alike, also
     those that a long training has left for good, and in a hundred steps undid what the others had.
     """
-    # Those of separable gates have two axes, and are none.
+    # Separable gates and thresholds have two axes too, but are no matrices.
     matrices = {
         name: p
         for name, p in parameters.items()
@@ -274,7 +275,7 @@ def plain_options(recipe: Any) -> dict[str, Any]:
     return options
 
 
-class Trainer:
+class Trainer(Generic[Model]):
     """Trains ``model``; keeps an exponential moving average of its weights.
 
     Started by ``torchrun``, each process makes batches of its own and the gradients are averaged;
@@ -299,12 +300,12 @@ class Trainer:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Model,
         make_batch: Callable[[np.random.Generator], Any],
-        loss: Callable[[nn.Module, Any, float], tuple[Tensor, dict[str, float]]],
+        loss: Callable[[Model, Any, float], tuple[Tensor, dict[str, float]]],
         config: TrainConfig,
         export: Callable[[dict[str, Tensor], dict[str, str]], None],
-        evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+        evaluate: Callable[[Model], dict[str, float]] | None = None,
         goal: Mapping[str, str] | None = None,
         settled: Callable[[str], bool] = lambda name: False,
         data: Sequence[str] = (),
