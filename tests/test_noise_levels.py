@@ -1,5 +1,3 @@
-import threading
-
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -338,37 +336,17 @@ def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks():
     assert np.allclose(noise_levels.enlarged(coarse, 21, 37), expected.numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("rows", [0, 1, 5, 1000])
-def test_bands_are_all_rows_in_order(rows, threads, monkeypatch):
+def test_bands_are_all_rows_in_order(rows, monkeypatch):
     monkeypatch.setattr(bands, "_VALUES", 300)
-    workers = set()
-
-    def work(band):
-        workers.add(threading.get_ident())
-        return list(range(rows))[band]
-
-    found = bands.in_bands(work, rows, 100, threads)
+    found = [list(range(rows))[band] for band in bands.bands(rows, 100)]
     assert [row for band in found for row in band] == list(range(rows))
     assert all(0 < len(band) <= 3 for band in found)
-    assert (workers <= {threading.get_ident()}) == (threads == 1 or rows < 1000)
-    assert bands.in_bands(lambda band: band, 7, 10**9, threads) == [slice(i, i + 1) for i in range(7)]
-    with pytest.raises(ZeroDivisionError):
-        bands.in_bands(lambda band: 1 / (band.start - 3), max(rows, 4), 100, threads)
-    with pytest.raises(IndexError):
-        bands.in_bands(lambda band: [][band.start], max(rows, 4), 100, threads)
-
-    def start(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", start)  # as when the program ends
-    assert bands.in_bands(work, rows, 100, threads) == found
+    assert list(bands.bands(3, 10**9)) == [slice(i, i + 1) for i in range(3)]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
-def test_what_is_found_in_bands_is_that_of_the_whole(dtype, threads, monkeypatch):
-    """Whatever the bands and the threads."""
+def test_what_is_found_in_bands_is_that_of_the_whole(dtype, monkeypatch):
     rng, peak = np.random.default_rng(0), np.iinfo(dtype).max if dtype != np.float32 else 1
     # Paler than the noise made it, so that channels have it in common
     noisy = np.clip(rng.normal(120, 20, (203, 150, 3)) @ (np.full((3, 3), 0.2) + 0.4 * np.eye(3)), 90, 200)
@@ -379,16 +357,16 @@ def test_what_is_found_in_bands_is_that_of_the_whole(dtype, threads, monkeypatch
 
     def results():
         limited, evenly = residual.copy(), residual.copy()
-        changes.limit(limited, levels, threads)
-        changes.limit(evenly, levels[:, :1, :1], threads)
+        changes.limit(limited, levels)
+        changes.limit(evenly, levels[:, :1, :1])
         change = changes.Change([0], slice(0, 3), False, limited)
         return [
-            noise_levels.clipped_cells(picture, (26, 19), threads),
-            np.array(noise_levels.is_shared(picture, threads)),
-            noise_levels.enlarged(levels, 1600, 1190, threads),
+            noise_levels.clipped_cells(picture, (26, 19)),
+            np.array(noise_levels.is_shared(picture)),
+            noise_levels.enlarged(levels, 1600, 1190),
             limited,
             evenly,
-            changes.changed(picture[None], [change], 0.8, threads=threads),
+            changes.changed(picture[None], [change], 0.8),
         ]
 
     whole = results()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .bands import in_bands
+from .bands import bands
 from .batches import LUMA, full_scale
 from .errors import in_short
 
@@ -53,7 +53,6 @@ def changed(
     grain: float = 0.0,
     *,
     keep: bool = False,
-    threads: int = 1,
 ) -> NDArray:
     """Pixels (N, H, W, C) with `Denoiser.changes` of them, to the shares that `Denoiser` takes.
 
@@ -70,7 +69,7 @@ def changed(
             if (luma, chroma, grain) != (1, 1, 0):
                 residual = residual.copy() if keep else residual
                 _blend(residual, luma, chroma, grain)
-            _add(out[i, ..., change.channels], residual, sign, threads)
+            _add(out[i, ..., change.channels], residual, sign)
             del residual
         del change  # before the next are made
     return out
@@ -94,23 +93,15 @@ def energy(x: NDArray[np.float32]) -> float:
     return float(np.einsum("nhwc,nhwc->", x, x, dtype=np.float64))
 
 
-def limit(residual: NDArray[np.float32], levels: NDArray[np.float32], threads: int = 1) -> None:
+def limit(residual: NDArray[np.float32], levels: NDArray[np.float32]) -> None:
     """Clip a residual (N, H, W, 3) to what noise of the levels (N, 1, 1) or (N, H, W) can be, in place."""
     for change, level in zip(residual, levels, strict=True):
-        _limit(change, level, threads)
-
-
-def _limit(change: NDArray[np.float32], level: NDArray[np.float32], threads: int) -> None:
-    """`limit` of one picture's (H, W, 3), by (1, 1) or (H, W)."""
-
-    def clip(band: slice) -> None:
-        part, here = change[band], level if level.size == 1 else level[band]
-        if max(-part.min(), part.max()) > _most(here.min()):  # seldom, in a noisy picture
-            most = _most(here)
-            for channel in np.moveaxis(part, 2, 0):
-                np.clip(channel, -most, most, out=channel)
-
-    in_bands(clip, len(change), change[0].size, threads)
+        for band in bands(len(change), change[0].size):
+            part, here = change[band], level if len(level) == 1 else level[band]
+            if max(-part.min(), part.max()) > _most(here.min()):  # seldom, in a noisy picture
+                most = _most(here)
+                for channel in np.moveaxis(part, 2, 0):
+                    np.clip(channel, -most, most, out=channel)
 
 
 def _most(level: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -144,11 +135,10 @@ def _blurred(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return x
 
 
-def _add(colour: NDArray, residual: NDArray, strength: float, threads: int) -> None:
+def _add(colour: NDArray, residual: NDArray, strength: float) -> None:
     """colour (H, W, 1 or 3) = clip(colour + strength * residual (H, W, 3)), in place."""
     integer, peak = colour.dtype.kind == "u", full_scale(colour.dtype)
-
-    def add(band: slice) -> None:
+    for band in bands(len(colour), residual[0].size):
         change = residual[band]
         if colour.shape[2] == 1:
             change = change.mean(axis=2, keepdims=True, dtype=np.float32)
@@ -156,5 +146,3 @@ def _add(colour: NDArray, residual: NDArray, strength: float, threads: int) -> N
         value += colour[band]
         np.clip(value, 0, peak, out=value)
         colour[band] = np.rint(value, out=value) if integer else value
-
-    in_bands(add, len(colour), residual[0].size, threads)

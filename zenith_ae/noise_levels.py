@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .bands import in_bands
+from .bands import bands
 from .batches import full_scale
 
 __all__ = [
@@ -130,7 +130,7 @@ def enough(cells: NDArray[np.bool_]) -> bool:
     return bool(np.count_nonzero(cells) >= _ENOUGH * cells.size)
 
 
-def clipped_cells(picture: NDArray, shape: tuple[int, ...], threads: int = 1) -> NDArray[np.bool_]:
+def clipped_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Cells (h, w) of 8 x 8 pixels of a picture (H, W, 3) of which a part is as dark or bright as can be.
 
     Floats beyond [0, 1] are not: whoever has such did not clip.
@@ -148,7 +148,7 @@ def clipped_cells(picture: NDArray, shape: tuple[int, ...], threads: int = 1) ->
         count = np.pad(red + green + blue, [(0, 0), (0, 4 * columns - red.shape[1])], mode="edge")
         return np.asarray(count.reshape(cells, columns, 4).sum(axis=2, dtype=np.uint8))
 
-    counts = np.concatenate(in_bands(count, rows, 4 * 3 * picture.shape[1], threads))
+    counts = np.concatenate([count(band) for band in bands(rows, 4 * 3 * picture.shape[1])])
     return np.asarray(counts > _CLIPPED * 4 * 4 * 3)
 
 
@@ -273,14 +273,14 @@ def least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> f
     return float(np.sqrt(np.quantile(blocks, 0.1)))
 
 
-def is_shared(picture: NDArray, threads: int = 1) -> bool:
+def is_shared(picture: NDArray) -> bool:
     """Whether the channels of a picture (H, W, 3) have much of their noise in common.
 
     So it is where colours were made paler, or brightness was sharpened or its contrast raised place by place,
     after the noise came: what is left is independent from pixel to pixel and not from channel to channel.
     Second differences along columns and then along rows (the filter of Immerkaer 1996) have hardly any of a
     surface or an edge, and in the calmest blocks of 14 x 16 pixels they are mostly noise. Of a large picture
-    about 32 rows of blocks are looked at, of a very wide one its middle.
+    about 32 rows of blocks are looked at, or 16 if it is wide, of a very wide one its middle.
     """
     beyond = max(0, picture.shape[1] - _MOST_COLUMNS)
     picture = picture[:, beyond // 2 : beyond // 2 + _MOST_COLUMNS]
@@ -288,9 +288,9 @@ def is_shared(picture: NDArray, threads: int = 1) -> bool:
     rows, columns = height // 16, (width - 2) // 16
     if rows < 1 or columns < 1:
         return False
-    few = slice(None, None, max(1, rows // 32))
+    few = slice(None, None, max(1, rows // (32 if columns < 48 else 16)))
     some = picture[: 16 * rows].reshape(rows, 16, 3 * width)[few, :, : 3 * (16 * columns + 2)]
-    found = in_bands(lambda band: _differences(some[band], columns), len(some), some[0].size, threads)
+    found = [_differences(some[band], columns) for band in bands(len(some), some[0].size)]
     clipped, squares, together = (np.concatenate(each) for each in zip(*found, strict=True))
     known = clipped < _CLIPPED * 14 * 16
     if not known.any():
@@ -371,7 +371,7 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
 
 
-def enlarged(coarse: NDArray, height: int, width: int, threads: int = 1) -> NDArray[np.float32]:
+def enlarged(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
     """Bilinear enlargement by 8 of (N, h, w), cropped; sample centres as in torch's default."""
     # Eight pixels lie between the centres of two samples, and four beyond the first and the last one.
     share = (np.arange(8, dtype=np.float32) + np.float32(0.5)) / 8
@@ -381,12 +381,9 @@ def enlarged(coarse: NDArray, height: int, width: int, threads: int = 1) -> NDAr
     given = np.pad(wide, [(0, 0), (1, 1), (0, 0)], mode="edge")
     above, below = given[:, :-1, None], given[:, 1:, None]
     tall = np.empty((len(coarse), above.shape[1], 8, width), np.float32)
-
-    def fill(band: slice) -> None:
+    for band in bands(tall.shape[1], tall[:, 0].size):
         np.multiply(share[:, None], below[:, band] - above[:, band], out=tall[:, band])
         tall[:, band] += above[:, band]
-
-    in_bands(fill, tall.shape[1], tall[:, 0].size, threads)
     return tall.reshape(len(coarse), -1, width)[:, 4 : 4 + height]
 
 

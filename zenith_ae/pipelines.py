@@ -624,11 +624,11 @@ class Denoiser(_Pipeline):
             return False
         if is_grey(picture):
             return True
-        if is_shared(seen, self.engine.threads):
+        if is_shared(seen):
             return False
         if found > max(least) or "estimator" not in self.config.parts:
             return True
-        whole = ~clipped_cells(picture, odds.shape, self.engine.threads)  # frames say little either way
+        whole = ~clipped_cells(picture, odds.shape)  # frames say little either way
         if enough(whole):
             found = float(odds[whole].mean())
         if level is None:
@@ -682,7 +682,7 @@ class Denoiser(_Pipeline):
             if is_two_tone(picture):
                 level[...] = 0
                 continue
-            clipped = clipped_cells(picture, level.shape, self.engine.threads)
+            clipped = clipped_cells(picture, level.shape)
             if layout.endswith("A"):
                 even_out_hidden(pixels[i, ..., -1], level, clipped)
             mean = float(level.mean())
@@ -696,8 +696,7 @@ class Denoiser(_Pipeline):
                 level[...] = without_texture(picture, level, clipped)
             if level.any():
                 level[drawn_cells(picture, level.shape)] = 0
-        height, width = pixels.shape[1:3]
-        return Estimate(enlarged(coarse, height, width, self.engine.threads), chosen)
+        return Estimate(enlarged(coarse, pixels.shape[1], pixels.shape[2]), chosen)
 
     def clean(
         self,
@@ -725,7 +724,7 @@ class Denoiser(_Pipeline):
             )
             return cleaned
         changes = self.changes(pixels, layout, sigma, tile, passes=passes, progress=progress)
-        result = changed(pixels, changes, strength, luma, chroma, grain, threads=self.engine.threads)
+        result = changed(pixels, changes, strength, luma, chroma, grain)
         if progress is not None:
             progress(1.0)  # also where there was nothing to do
         return result
@@ -924,7 +923,7 @@ class Denoiser(_Pipeline):
             ]
             residual = unorient(found[0] if len(found) == 1 else np.concatenate(found), which)
             if bound is not None:
-                limit(residual, bound, self.engine.threads)
+                limit(residual, bound)
             total = residual if total is None else np.add(total, residual, out=total)
             del turned, levels, found, residual  # each is as large as the picture
         assert total is not None
