@@ -5,18 +5,19 @@ and few dots; Markdown tables.
 Camera noise is the made-up one of training at a given root mean square, as of photographs at night, also as
 it is before a camera reduces it, and with photosites that are stuck at some brightness; that of a phone is
 demosaiced along edges, its colour smoothed, the whole sharpened and in a JPEG of quality 85 (such rows need
-OpenCV). Mottle is noise of brightness softened by a Gaussian of a pixel or so, with that of colour, which is
-much softer, or without any, as film grain is, in a file. Edited are pictures with white noise, which channels
-have in common afterwards: of less colour, or of sharpened brightness. Plain parts are a frame, black bars and
-transparent surroundings of photographs with white noise of sigma 15 in a file of 8 bits, and a nearly white
-background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of a hundred pixels and more,
-as of a rendered or drawn picture, with white noise in a file. Crisp are photographs that were sharpened, as
-phones do, of which every other pixel is left out, whose colours were made more vivid, or whose values were
-stretched, so far that much of them is black or white, also with white noise on top. Drawings are of thin
-strokes (text and shapes in a few plain colours, without soft edges), of soft edges (a page of text, an
-interface or line art) and halftones, as of print, as they are and with some harm. Dots are pixels that are
-black or white, or (hot) single values of bright colours beside weak white noise. PSNR in dB is that of the
-picture's own pixels.
+OpenCV). Mottle is noise of brightness softened by a Gaussian of a pixel or so, with that of colour, which
+is much softer, or without any, as film grain is, in a file. Edited are pictures with white noise, which
+channels have in common afterwards: of less colour, or of sharpened brightness. Plain parts are a frame,
+black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8 bits, and
+a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of a hundred
+pixels and more, as of a rendered or drawn picture, with white noise in a file. Crisp are photographs that
+were sharpened, as phones do, of which every other or third pixel is left out, whose colours were made more
+vivid or lie apart, which were dithered, or whose values were stretched, so far that much of them is black
+or white, also with white noise on top. Drawings are of thin strokes (text and shapes in a few plain
+colours, without soft edges), of soft edges (a page of text, an interface or line art), halftones, as of
+print, and pages of small print, as they are and with some harm. Dots are pixels that are black or white, or
+(hot) single values of bright colours beside weak white noise. PSNR in dB is that of the picture's own
+pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -31,7 +32,7 @@ from typing import Any
 
 import click
 import numpy as np
-from PIL import Image, ImageFilter
+from PIL import Image, ImageFilter, ImageOps
 from quality import CBSD68
 
 import zenith_ae
@@ -49,7 +50,7 @@ from zenith_ae.training.degradations import (
     salt_and_pepper,
     saturated,
 )
-from zenith_ae.training.drawings import halftone, interface, line_art, strokes, text
+from zenith_ae.training.drawings import halftone, interface, line_art, small_print, strokes, text
 
 Harm = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # (1, H, W, 3) in [0, 1]
 
@@ -90,6 +91,7 @@ DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = 
     "thin strokes": (strokes,),
     "soft edges": (text, interface, line_art),
     "halftones": (halftone,),
+    "small print": (small_print,),
 }
 HARM: dict[str, Harm] = {  # what happened to a drawing
     "as they are": lambda clean, rng: clean,
@@ -152,6 +154,22 @@ def _sharpened(clean: np.ndarray) -> np.ndarray:
 
 def _vivid(picture: np.ndarray, factor: float) -> np.ndarray:
     return np.uint8(np.clip(saturated(picture.astype(np.float32), factor), 0, 255) + 0.5)
+
+
+def _equalized(picture: np.ndarray) -> np.ndarray:
+    return np.asarray(ImageOps.equalize(Image.fromarray(picture)))
+
+
+def _apart(picture: np.ndarray) -> np.ndarray:
+    """A picture whose red lies a pixel to the left and whose blue one to the right."""
+    wide = np.pad(picture, [(0, 0), (1, 1), (0, 0)], mode="edge")
+    return np.stack([wide[:, 2:, 0], picture[..., 1], wide[:, :-2, 2]], axis=2)
+
+
+def _dithered(picture: np.ndarray) -> np.ndarray:
+    """A picture in black and white, stored as a JPEG of quality 90."""
+    dots = np.asarray(Image.fromarray(picture).convert("1").convert("RGB"))
+    return np.uint8(_in_file(dots / np.float32(255), 90) * 255 + 0.5)
 
 
 def _halved(picture: np.ndarray) -> np.ndarray:
@@ -233,6 +251,12 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         "every other pixel of every other row": [
             np.ascontiguousarray(picture[::2, ::2]) for picture in clean
         ],
+        "every third pixel of every third row": [
+            np.ascontiguousarray(picture[::3, ::3]) for picture in clean
+        ],
+        "red and blue a pixel apart from green": [_apart(picture) for picture in clean],
+        "dithered to black and white, in a JPEG of quality 90": [_dithered(picture) for picture in clean],
+        "equalized": [_equalized(picture) for picture in clean],
         "2.2 times as bright, white cut off": [_stretched(picture, 2.2, 0.0) for picture in clean],
         "twice the contrast": [_stretched(picture, 2.0, float(picture.mean())) for picture in clean],
         "colours twice as vivid": [_vivid(picture, 2.0) for picture in clean],
@@ -298,6 +322,11 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         target = np.where(inside, clean[i], np.uint8(245)) / np.float32(255)
         return _noisy_file(target, 35, i), target, ALL
 
+    def quarter(i: int) -> Case:
+        part = np.zeros((SIDE, SIDE), bool)
+        part[SIDE // 2 :, SIDE // 2 :] = True
+        return np.where(part[..., None], _noisy_file(bright[i], 30, i), bright[i]), bright[i], part
+
     def smooth(sigma: int) -> Callable[[int], Case]:
         def case(i: int) -> Case:
             rng = np.random.default_rng((sigma, i))
@@ -348,6 +377,7 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         "sigma 15 beside": {
             **{name: beside(*part) for name, part in _plain_parts().items()},
             "sigma 35 in all, and a background of 245": background,
+            "sigma 30 in a quarter alone": quarter,
         },
         "smooth surfaces": {f"sigma {sigma}": smooth(sigma) for sigma in FAINT},
         "clean photographs": {name: untouched(pictures) for name, pictures in (crisp | hard).items()},
