@@ -929,7 +929,7 @@ class TestServer:
         assert text.startswith("b.png: damaged or truncated picture") and str(server.folder) not in text
         assert "\n" not in text
         (tmp_path / "good.png").write_bytes(png())
-        with pytest.raises(AppError, match="not in the list of choices"):
+        with pytest.raises(AppError, match="passes must be one of 1, 2, 4, 8, got 3"):
             client.predict(handle_file(tmp_path / "good.png"), passes=3, api_name="/denoise")
 
     def test_every_named_endpoint_is_documented(self, server):
