@@ -37,28 +37,12 @@ def completion(shell: str) -> None:
 
 @click.command(short_help="Store weights in another layout.")
 @click.argument("model", type=Model(), metavar="NAME|FILE|DIR")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="File, or for diffusers folder, to write.",
-)
-@click.option(
-    "--to",
-    "layout",
-    type=click.Choice(["zenith", "taesd", "diffusers"]),
-    default="zenith",
-    show_default=True,
-    help="Layout to write.",
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["fp16", "fp32"]),
-    default="fp32",
-    show_default=True,
-    help="Number format in the file.",
-)
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path),
+              help="File, or for diffusers folder, to write.")  # fmt: skip
+@click.option("--to", "layout", type=click.Choice(["zenith", "taesd", "diffusers"]), default="zenith",
+              show_default=True, help="Layout to write.")  # fmt: skip
+@click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp32", show_default=True,
+              help="Number format in the file.")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an existing output, of taesd the pair.")
 def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) -> None:
     """Store weights in another layout.
@@ -159,47 +143,20 @@ class Limits:
     show_default=True,
     help="Address to listen on; 0.0.0.0 opens it to the network, without any password.",
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
-)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
+              help="0: any free one.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads of a job. [default: all]")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 64),
-    default=Limits.jobs,
-    show_default=True,
-    help="Requests worked on at the same time.",
-)
-@click.option(
-    "--queue",
-    type=click.IntRange(0),
-    default=Limits.queue,
-    show_default=True,
-    help="Requests that may wait; more get 503.",
-)
-@click.option(
-    "--timeout",
-    type=Number(0, min_open=True),
-    default=Limits.seconds,
-    show_default=True,
-    help="Seconds after which a request gets 504.",
-)
-@click.option(
-    "--max-upload",
-    type=click.IntRange(1),
-    default=Limits.upload // 2**20,
-    show_default=True,
-    help="Largest body in MiB; more gets 413.",
-)
-@click.option(
-    "--max-pixels",
-    type=click.IntRange(1),
-    default=Limits.pixels,
-    envvar="ZENITH_MAX_PIXELS",
-    show_default=True,
-    show_envvar=True,
-    help="Largest picture in pixels; more gets 400.",
-)
+@click.option("--jobs", type=click.IntRange(1, 64), default=Limits.jobs, show_default=True,
+              help="Requests worked on at the same time.")  # fmt: skip
+@click.option("--queue", type=click.IntRange(0), default=Limits.queue, show_default=True,
+              help="Requests that may wait; more get 503.")  # fmt: skip
+@click.option("--timeout", type=Number(0, min_open=True), default=Limits.seconds, show_default=True,
+              help="Seconds after which a request gets 504.")  # fmt: skip
+@click.option("--max-upload", type=click.IntRange(1), default=Limits.upload // 2**20, show_default=True,
+              help="Largest body in MiB; more gets 413.")  # fmt: skip
+@click.option("--max-pixels", type=click.IntRange(1), default=Limits.pixels, envvar="ZENITH_MAX_PIXELS",
+              show_default=True, show_envvar=True,
+              help="Largest picture in pixels; more gets 400.")  # fmt: skip
 def serve(
     host: str, port: int, threads: int | None, jobs: int, queue: int, timeout: float, max_upload: int,
     max_pixels: int,

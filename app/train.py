@@ -86,14 +86,10 @@ def _detail_weight(default: float) -> Callable[[Callable[..., None]], Callable[.
     )
 
 
-_critic_weight = click.option(
-    "--critic-weight",
-    type=Number(0),
-    default=0.0,
-    show_default=True,
-    help="Weight of a critic that learns to tell a decoder's pictures from the originals: 0.001 to 0.003 "
-    "in a last phase makes it crisp.",
-)
+_critic_weight = click.option("--critic-weight", type=Number(0), default=0.0, show_default=True,
+                              help="Weight of a critic that learns to tell a decoder's "
+                              "pictures from the originals: 0.001 to 0.003 in a last "
+                              "phase makes it crisp.")  # fmt: skip
 
 _teacher = click.option(
     "--teacher",
@@ -111,11 +107,8 @@ def _latent_channels(weights: Any, teacher: str) -> int:
     return weights.config.latent_channels
 
 
-_latents = click.option(
-    "--latents",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to keep the teacher's latents [default: OUT/latents.npz].",
-)
+_latents = click.option("--latents", type=click.Path(dir_okay=False, path_type=Path),
+                        help="Where to keep the teacher's latents [default: OUT/latents.npz].")  # fmt: skip
 
 
 def _config(default_batch: int, options: dict[str, Any]) -> Any:
@@ -182,20 +175,16 @@ def train() -> None:
 
 @train.command(cls=_Training)
 @_schedule
-@click.option(
-    "--model", default="zenith-denoise", show_default=True, help="Architecture (see `zenith-ae models`)."
-)
+@click.option("--model", default="zenith-denoise", show_default=True,
+              help="Architecture (see `zenith-ae models`).")  # fmt: skip
 @_name
 @click.option("--only", type=click.Choice(["denoiser", "estimator", "white", "sorter"]),
               help="Train one part, keep the others. White is an expert for white noise, which a model in "
               "--init gets if it has none; sorter, to be trained last, tells where to use it.")  # fmt: skip
 @_loss
-@click.option(
-    "--elder",
-    metavar="NAME|FILE",
-    help="Weights whose estimator teaches all levels but those of white noise above 8, of noise in JPEGs "
-    "and of drawn pictures: these alone are learned anew.",
-)
+@click.option("--elder", metavar="NAME|FILE",
+              help="Weights whose estimator teaches all levels but those of white noise above "
+              "8, of noise in JPEGs and of drawn pictures: these alone are learned anew.")  # fmt: skip
 @click.option(
     "--anew",
     type=click.Choice(["noise", "drawn"]),
@@ -203,14 +192,12 @@ def train() -> None:
     show_default=True,
     help="What is learned beside an --elder: these levels, or those of drawn pictures alone.",
 )
-@click.option(
-    "--cleaner",
-    metavar="NAME|FILE",
-    help="With --only denoiser: takes the photographs' own noise away first. Seven in ten photographs are "
-    "these, with the noise of cameras, and 15 % of the batches of drawn pictures alone, if there are any. "
-    "With --only estimator and an --elder two in five are these, edited: "
-    "brighter, of more contrast, more vivid, sharper.",
-)
+@click.option("--cleaner", metavar="NAME|FILE",
+              help="With --only denoiser: takes the photographs' own noise away first. Seven "
+              "in ten photographs are these, with the noise of cameras, and 15 % of the "
+              "batches of drawn pictures alone, if there are any. With --only estimator "
+              "and an --elder two in five are these, edited: brighter, of more contrast, "
+              "more vivid, sharper.")  # fmt: skip
 @click.option(
     "--quantile",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -218,13 +205,8 @@ def train() -> None:
     show_default=True,
     help="Of what the level of camera noise may be, what the estimator says; above 0.5 it leans upward.",
 )
-@click.option(
-    "--task",
-    type=click.Choice(["noise", "blur"]),
-    default="noise",
-    show_default=True,
-    help="What the pictures suffer from.",
-)
+@click.option("--task", type=click.Choice(["noise", "blur"]), default="noise", show_default=True,
+              help="What the pictures suffer from.")  # fmt: skip
 def denoise(
     model: str,
     name: str | None,
@@ -262,20 +244,10 @@ def denoise(
 @_teacher
 @click.option("--model", default="zenith-taesd-lite", show_default=True, help="Architecture of the student.")
 @_name
-@click.option(
-    "--latent-weight",
-    type=Number(0),
-    default=0.3,
-    show_default=True,
-    help="Weight of the distance to the teacher's latents.",
-)
-@click.option(
-    "--teacher-weight",
-    type=Number(0),
-    default=1.0,
-    show_default=True,
-    help="Weight of the error of the teacher's decoder on the student's latents.",
-)
+@click.option("--latent-weight", type=Number(0), default=0.3, show_default=True,
+              help="Weight of the distance to the teacher's latents.")  # fmt: skip
+@click.option("--teacher-weight", type=Number(0), default=1.0, show_default=True,
+              help="Weight of the error of the teacher's decoder on the student's latents.")  # fmt: skip
 @_detail_weight(0.3)
 @click.option(
     "--imitation-weight",
@@ -415,9 +387,8 @@ def graft(
 @_schedule
 @click.option("--model", default="zenith-4ch-lite", show_default=True,
               help="Architecture, one with bounded latents.")  # fmt: skip
-@click.option(
-    "--latent-channels", type=click.IntRange(1), help="Channels of the latents [default: the architecture's]."
-)
+@click.option("--latent-channels", type=click.IntRange(1),
+              help="Channels of the latents [default: the architecture's].")  # fmt: skip
 @_name
 @_loss
 @_detail_weight(0.1)
@@ -459,24 +430,17 @@ def autoencode(
     type=Number(0, 255),
     help="Level of the noise added, of 255; may be given several times. [default: 15, 25, 50]",
 )
-@click.option(
-    "--degrade",
-    "degradations",
-    multiple=True,
-    type=click.Choice(["gaussian", "file", "jpeg", "shot", "box", "none"]),
-    help="What a denoiser is given: noise of each --sigma, the same clipped and rounded to a file of 8 bits, "
-    "that as JPEG, 5 % shot noise, a 3x3 box blur, or the clean picture; may be given several times. "
-    "[default: gaussian; of a model that sharpens box]",
-)
+@click.option("--degrade", "degradations", multiple=True,
+              type=click.Choice(["gaussian", "file", "jpeg", "shot", "box", "none"]),
+              help="What a denoiser is given: noise of each --sigma, the same clipped and "
+              "rounded to a file of 8 bits, that as JPEG, 5 % shot noise, a 3x3 box blur, "
+              "or the clean picture; may be given several times. [default: gaussian; of a "
+              "model that sharpens box]")  # fmt: skip
 @click.option("--grey", is_flag=True, help="Make the pictures grey first.")
-@click.option(
-    "--reference",
-    type=click.Path(exists=True),
-    help="Ground truth of real noisy pictures, by the same names.",
-)
-@click.option(
-    "--other", metavar="NAME|FILE", help="Another autoencoder to exchange encoder and decoder with."
-)
+@click.option("--reference", type=click.Path(exists=True),
+              help="Ground truth of real noisy pictures, by the same names.")  # fmt: skip
+@click.option("--other", metavar="NAME|FILE",
+              help="Another autoencoder to exchange encoder and decoder with.")  # fmt: skip
 @click.option("--passes", type=click.Choice(["1", "2", "4", "8"]), default="1", show_default=True,
               help="Passes of a denoiser, as in `zenith-ae denoise`.")  # fmt: skip
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the noise.")
@@ -488,13 +452,8 @@ def autoencode(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the worst places of the first case as a picture: input, result, original, difference.",
 )
-@click.option(
-    "--worst",
-    type=click.IntRange(1, 100),
-    default=8,
-    show_default=True,
-    help="Pictures on the sheet.",
-)
+@click.option("--worst", type=click.IntRange(1, 100), default=8, show_default=True,
+              help="Pictures on the sheet.")  # fmt: skip
 @click.option("--case", help="Case on the sheet, by its name in the table [default: the first].")
 @click.option("--overwrite", is_flag=True, help="Replace an existing sheet.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
