@@ -13,7 +13,7 @@ from PIL import Image
 from .errors import MissingDependencyError
 from .image_metadata import looks_like_srgb, read_metadata
 
-__all__ = ["HEIF_SUFFIXES", "decode", "heif_is_here"]
+__all__ = ["HEIF_SUFFIXES", "decode_heif", "heif_is_here"]
 
 HEIF_SUFFIXES = frozenset((".heic", ".heif", ".hif"))
 
@@ -26,7 +26,7 @@ def heif_is_here() -> bool:
     return find_spec("pillow_heif") is not None
 
 
-def decode(
+def decode_heif(
     file: BinaryIO, name: str, check_size: Callable[[tuple[int, int]], None]
 ) -> tuple[NDArray[Any], dict[str, Any], tuple[str, ...]]:
     """Read the primary picture of a HEIF file.

@@ -47,7 +47,7 @@ from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import PLANAR, deep_colour, in_planes
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError, in_short
 from .files import reason, visible
-from .heif import HEIF_SUFFIXES, decode, heif_is_here
+from .heif import HEIF_SUFFIXES, decode_heif, heif_is_here
 from .image_guard import check_cost, without_comments
 from .image_metadata import (
     ORIENTATION,
@@ -313,12 +313,13 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
             raise ImageError(f"{name}: is empty; copy or export the picture again")
         check_cost(file, head, name)
         if is_raw(file, head, name):
-            pixels, metadata = develop(file, name, lambda size: check_size(size, name, max_pixels))
+            pixels, metadata = develop(file, name, partial(check_size, name=name, limit=max_pixels))
             layout = "L" if pixels.shape[2] == 1 else "RGB"  # of a sensor without colour filters
             return Picture(pixels, layout, layout, "RAW", metadata)
         plugin, format = _identify(head, name)
         if format == "HEIF":
-            pixels, metadata, notes = decode(file, name, lambda size: check_size(size, name, max_pixels))
+            check = partial(check_size, name=name, limit=max_pixels)
+            pixels, metadata, notes = decode_heif(file, name, check)
             layout = ("L", "LA", "RGB", "RGBA")[pixels.shape[2] - 1]
             return Picture(pixels, layout, layout, format, metadata, notes)
         if re.match(rb"P[123]\s", head):
@@ -380,11 +381,9 @@ class _Pages:
         notes += [f"{what} is not kept" for what in lost_beside(image.info.get("xmp"))]
         if image.format == "PNG" and png_colours(self.file) not in (None, _SRGB):
             notes.append("the PNG's colour space (cICP) is not kept, so it looks different")
-        elif image.format == "AVIF" and "icc_profile" not in image.info:
-            looks_alike = looks_like_srgb(*(avif_colours(self.file) or _SRGB))
-            notes += (
-                [] if looks_alike else ["the AVIF's colour space (nclx) is not kept, so it looks different"]
-            )
+        colours = avif_colours(self.file) if image.format == "AVIF" else None
+        if colours and "icc_profile" not in image.info and not looks_like_srgb(*colours):
+            notes.append("the AVIF's colour space (nclx) is not kept, so it looks different")
         return tuple(notes)
 
     def _page(self, index: int, several: bool, notes: tuple[str, ...]) -> Picture:
