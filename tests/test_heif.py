@@ -83,10 +83,7 @@ def test_alpha_that_colours_were_multiplied_by_is_taken_out(bits):
 
     class Multiplied:
         mode, info = "RGBa" if bits == 8 else "RGBa;10", {"bit_depth": bits}
-        __array_interface__ = given.__array_interface__
-
-        def load(self):
-            pass
+        size, data = (3, 2), np.pad(given, [(0, 0), (0, 5), (0, 0)]).tobytes()  # whose rows are longer
 
     found = heif._pixels(Multiplied()) / (2 ** (8 if bits == 8 else 16) - 1) * 255
     assert (found[0] == 0).all() and np.abs(found[1] - (99.6, 199.2, 49.8, 128)).max() < 1

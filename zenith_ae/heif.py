@@ -17,6 +17,7 @@ __all__ = ["HEIF_SUFFIXES", "decode_heif", "heif_is_here"]
 
 HEIF_SUFFIXES = frozenset((".heic", ".heif", ".hif"))
 
+_CHANNELS = {"L": 1, "I": 1, "LA": 2, "RGB": 3, "RGBA": 4, "RGBa": 4}
 # What is beside the picture, by a part of its name, and what to call it.
 _BESIDE = {"gainmap": "the HDR gain map", "depth": "the depth map", "disparity": "the depth map"}
 
@@ -65,14 +66,16 @@ def decode_heif(
 
 
 def _pixels(picture: Any) -> NDArray[Any]:
-    picture.load()
-    pixels = np.ascontiguousarray(np.atleast_3d(np.asarray(picture)))
-    peak = 2 ** int(picture.info["bit_depth"]) - 1
-    if picture.mode.startswith("RGBa"):  # colours were multiplied by alpha
-        alpha = pixels[..., 3:]
-        colour = np.float32(peak) * pixels[..., :3] / np.maximum(alpha, 1)
-        pixels = np.concatenate([np.minimum(np.rint(colour), peak).astype(pixels.dtype), alpha], axis=2)
-    if pixels.dtype == np.uint8:
+    data, (width, height) = picture.data, picture.size  # decoding may change the size
+    kind, bits = picture.mode.partition(";")[0], int(picture.info["bit_depth"])
+    channels, peak = _CHANNELS[kind], 2**bits - 1
+    # Not by numpy.asarray: the array would not hold what it shows (pillow-heif up to 1.0).
+    rows = np.frombuffer(data, np.uint8 if bits == 8 else "<u2").reshape(height, -1)
+    pixels = rows[:, : width * channels].reshape(height, width, channels).copy()
+    if kind == "RGBa":  # colours were multiplied by alpha
+        colour = np.float32(peak) * pixels[..., :3] / np.maximum(pixels[..., 3:], 1)
+        pixels[..., :3] = np.minimum(np.rint(colour), peak)
+    if bits == 8:
         return pixels
     return ((pixels.astype(np.uint32) * 65535 + peak // 2) // peak).astype(np.uint16)
 
