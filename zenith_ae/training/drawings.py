@@ -1,4 +1,4 @@
-"""Drawn pictures for training: text, user interfaces, line art, gradients, plain colours, bitmaps, halftones.
+"""Drawn pictures for training: text, interfaces, line art, gradients, plain colours, bitmaps, print, maps.
 
 People decode these with autoencoders as well as photographs, and photographs hold too few of
 their sharp edges, flat areas and thin strokes for a network to learn them. Everything is drawn
