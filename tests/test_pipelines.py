@@ -374,7 +374,7 @@ def test_the_commands_estimate_noise_once_and_do_what_the_library_does(monkeypat
 
     model, parts = zenith_ae.load("zenith-denoise-fast", threads=1), []
     mottle = np.random.default_rng(0).normal(size=(98, 130, 3))
-    mottle = sum(np.roll(mottle, shift, axis) for axis in (0, 1) for shift in (0, 1)) * 6
+    mottle = sum(np.roll(mottle, shift, axis) for axis in (0, 1) for shift in (0, 1)) * 10
     pixels = np.clip(128 + mottle, 0, 255).astype(np.uint8)
     assert model.experts(pixels) == ["denoiser"]
     real = model.engine.run
