@@ -39,13 +39,15 @@
         for (const file of event.dataTransfer.files) kept.items.add(file);
         const give = (tries) => {
             const field = tab?.querySelector('input[type=file]');
-            if (field) {
+            // The server has to know first that the picture of before is gone.
+            if (field && !(cleared && tries && tab.querySelector('.outcome .facts'))) {
                 field.files = kept.files;
                 field.dispatchEvent(new Event('change', {bubbles: true}));
             } else if (tries) setTimeout(give, 50, tries - 1);
         };
-        if (!tab?.querySelector('input[type=file]')) tab?.querySelector('button[aria-label=Clear]')?.click();
-        give(40);
+        const cleared = !tab?.querySelector('input[type=file]');
+        if (cleared) tab?.querySelector('button[aria-label=Clear]')?.click();
+        give(200);
     });
 
     // The place in the queue, in words, to where CSS shows it.
