@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from zenith_ae.batches import to_rgb
 from zenith_ae.engine import Pieces, Progress
-from zenith_ae.errors import ConfigError, ImageError, LatentError, ZenithError, in_short
+from zenith_ae.errors import ConfigError, ImageError, LatentError, ZenithError
 from zenith_ae.files import is_for_want_of_room, say
 from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import Picture, check_size, read_picture, to_8_bits
@@ -37,7 +37,7 @@ from zenith_ae.latents import (
     stem_of,
     unread,
 )
-from zenith_ae.pipelines import PASSES
+from zenith_ae.pipelines import check_passes
 
 from .session import Made, denoised, encoding_notes, output_name
 from .web_comparison import decibels, does, fidelity, harmed, middle, timed
@@ -118,9 +118,10 @@ def noise_settings(*values: float | None) -> dict[str, Any]:
     """What a denoising job is told; of a field that was left empty, what holds without it."""
     usual = {"strength": 1.0, "luma": 1.0, "chroma": 1.0, "grain": 0.0, "passes": 1}
     told = {k: usual[k] if value is None else value for k, value in zip(usual, values, strict=True)}
-    if told["passes"] not in PASSES:
-        what = f"passes must be one of {', '.join(map(str, PASSES))}"
-        raise ConfigError(f"{what}, got {in_short(told['passes'])}")
+    try:
+        check_passes(told["passes"])
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     return told
 
 

@@ -28,6 +28,13 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the working folder too."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def plan() -> np.ndarray:
     """Thin lines and small letters in plain colours, without soft edges."""

@@ -80,12 +80,6 @@ def rawpy():
     return pytest.importorskip("rawpy", reason="needs the extra raw")
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def tags(block):
     exif = Image.Exif()
     exif.load(block)

@@ -44,12 +44,6 @@ def ae(identity_autoencoder):
     return ["--model", str(identity_autoencoder)]
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def picture(path, size=(9, 6), mode="RGB", value=100):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     colour = value if len(mode) == 1 else (value,) * len(mode)

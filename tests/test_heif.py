@@ -41,12 +41,6 @@ def pillow_heif():
     return pytest.importorskip("pillow_heif", reason="needs the extra heif")
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def tagged():
     exif = Image.Exif()
     exif[271], exif[274] = "Maker", 6

@@ -49,9 +49,9 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 # Of a picture in [0, 1] and noise of sigma 50 of 255, hardly a value is below this; of one in [-1, 1] many.
 _PLAINLY_NEGATIVE = -0.3
-_LAYOUTS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+LAYOUTS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 #: How many channels pixels of each layout have.
-CHANNELS = {layout: channels for channels, layout in _LAYOUTS.items()} | {"CMYK": 4}
+CHANNELS = {layout: channels for channels, layout in LAYOUTS.items()} | {"CMYK": 4}
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def _from_tensor(tensor: Any) -> Batch:
         raise ImageError(
             "a torch picture must be dense, with values: give tensor.to_dense(), not on device 'meta'"
         )
-    if tensor.ndim not in (3, 4) or tensor.shape[-3] not in _LAYOUTS:
+    if tensor.ndim not in (3, 4) or tensor.shape[-3] not in LAYOUTS:
         shape = tuple(tensor.shape)
         raise ImageError(
             f"a torch picture must be (N, C, H, W) or (C, H, W) with 1 to 4 channels, got {shape}"
@@ -237,14 +237,14 @@ def _from_tensor(tensor: Any) -> Batch:
         result = tensor_like(new.transpose(0, 3, 1, 2), tensor)
         return result if tensor.ndim == 4 else result[0]
 
-    return Batch(_check(pixels, 2), _LAYOUTS[pixels.shape[3]], restore)
+    return Batch(_check(pixels, 2), LAYOUTS[pixels.shape[3]], restore)
 
 
 def _from_array(array: NDArray) -> Batch:
     if isinstance(array, np.ma.MaskedArray):
         raise ImageError("a masked array would lose its mask; fill it first (array.filled(value))")
     whole = {2: array[None, ..., None], 3: array[None], 4: array}.get(array.ndim)
-    if whole is None or whole.shape[3] not in _LAYOUTS:
+    if whole is None or whole.shape[3] not in LAYOUTS:
         raise ImageError(
             f"an array must be (H, W), (H, W, C) or (N, H, W, C) with 1 to 4 channels last, got {array.shape}"
         )
@@ -263,7 +263,7 @@ def _from_array(array: NDArray) -> Batch:
             new = _where_changed(new, pixels, whole)
         return new.reshape(array.shape).astype(array.dtype, copy=False)
 
-    return Batch(_check(np.ascontiguousarray(pixels), 2), _LAYOUTS[whole.shape[3]], restore)
+    return Batch(_check(np.ascontiguousarray(pixels), 2), LAYOUTS[whole.shape[3]], restore)
 
 
 def _where_changed(new: NDArray, pixels: NDArray, exact: NDArray) -> NDArray:

@@ -29,6 +29,7 @@ __all__ = [
     "deep_colour",
     "in_planes",
     "is_deep",
+    "to_16_bits",
     "two_bytes_wide",
     "write_netpbm",
     "write_png",
@@ -65,14 +66,18 @@ class DeepColour:
         both[..., 0], both[..., 1] = low, high
         pixels = both.view("<u2")[..., 0].astype(np.uint16, copy=False)
         if self.peak != 65535:
-            wide = np.minimum(pixels, self.peak).astype(np.uint32) * 65535
-            pixels = ((wide + self.peak // 2) // self.peak).astype(np.uint16)
+            pixels = to_16_bits(np.minimum(pixels, self.peak), self.peak)
         if self.premultiplied:
             _divide_by_alpha(pixels)
         if pixels.shape[2] == 3 and isinstance(key, tuple) and len(key) == 3:
             shown = (pixels != np.array(key)).any(axis=2, keepdims=True)
             pixels = np.concatenate([pixels, np.where(shown, 65535, 0).astype(np.uint16)], axis=2)
         return pixels, _LAYOUTS[pixels.shape[2]]
+
+
+def to_16_bits(pixels: NDArray, peak: int) -> NDArray[np.uint16]:
+    """Whole numbers of 0 to ``peak`` as such of 0 to 65535, rounded to nearest."""
+    return ((pixels.astype(np.uint32) * 65535 + peak // 2) // peak).astype(np.uint16)
 
 
 def deep_colour(image: Image.Image) -> DeepColour | None:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from .batches import CHANNELS
+from .deep_colour import to_16_bits
 from .errors import MissingDependencyError
 from .image_metadata import looks_like_srgb, read_metadata
 
@@ -17,7 +19,7 @@ __all__ = ["HEIF_SUFFIXES", "decode_heif", "heif_is_here"]
 
 HEIF_SUFFIXES = frozenset((".heic", ".heif", ".hif"))
 
-_CHANNELS = {"L": 1, "I": 1, "LA": 2, "RGB": 3, "RGBA": 4, "RGBa": 4}
+_CHANNELS = CHANNELS | {"I": 1, "RGBa": 4}
 # What is beside the picture, by a part of its name, and what to call it.
 _BESIDE = {"gainmap": "the HDR gain map", "depth": "the depth map", "disparity": "the depth map"}
 
@@ -77,7 +79,7 @@ def _pixels(picture: Any) -> NDArray[Any]:
         pixels[..., :3] = np.minimum(np.rint(colour), peak)
     if bits == 8:
         return pixels
-    return ((pixels.astype(np.uint32) * 65535 + peak // 2) // peak).astype(np.uint16)
+    return to_16_bits(pixels, peak)
 
 
 def _notes(info: dict[str, Any], count: int) -> list[str]:

@@ -42,9 +42,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from .batches import CHANNELS, check_layout, full_scale, to_rgb
+from .batches import CHANNELS, LAYOUTS, check_layout, full_scale, to_rgb
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
-from .deep_colour import PLANAR, deep_colour, in_planes
+from .deep_colour import PLANAR, deep_colour, in_planes, to_16_bits
 from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError, in_short
 from .files import reason, visible
 from .heif import HEIF_SUFFIXES, decode_heif, heif_is_here
@@ -312,15 +312,15 @@ def _read(file: BinaryIO, name: str, max_pixels: int | None, every: bool) -> Pic
         if not head:
             raise ImageError(f"{name}: is empty; copy or export the picture again")
         check_cost(file, head, name)
+        check = partial(check_size, name=name, limit=max_pixels)
         if is_raw(file, head, name):
-            pixels, metadata = develop(file, name, partial(check_size, name=name, limit=max_pixels))
+            pixels, metadata = develop(file, name, check)
             layout = "L" if pixels.shape[2] == 1 else "RGB"  # of a sensor without colour filters
             return Picture(pixels, layout, layout, "RAW", metadata)
         plugin, format = _identify(head, name)
         if format == "HEIF":
-            check = partial(check_size, name=name, limit=max_pixels)
             pixels, metadata, notes = decode_heif(file, name, check)
-            layout = ("L", "LA", "RGB", "RGBA")[pixels.shape[2] - 1]
+            layout = LAYOUTS[pixels.shape[2]]
             return Picture(pixels, layout, layout, format, metadata, notes)
         if re.match(rb"P[123]\s", head):
             file = without_comments(file)
@@ -473,8 +473,7 @@ def _as_tiff_means(picture: Picture, image: Image.Image, name: str) -> Picture:
     if tags.get(_PHOTOMETRIC) == 0 and (image.mode.startswith("I") or image.mode == "F"):  # others it inverts
         picture = picture.with_pixels(full_scale(picture.pixels.dtype) - picture.pixels)
     if tags.get(_BITS) == (12,) and image.mode.startswith("I;16"):  # which it does not make 16 bits
-        wide = picture.pixels.astype(np.uint32)
-        picture = picture.with_pixels(((wide * 65535 + 2047) // 4095).astype(np.uint16))
+        picture = picture.with_pixels(to_16_bits(picture.pixels, 4095))
     if tags.get(_BITS) == (16,) and picture.mode == "I":  # signed, of which none is below 0
         picture = replace(picture, mode="I;16")
     return picture

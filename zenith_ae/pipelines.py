@@ -747,8 +747,7 @@ class Denoiser(_Pipeline):
             rest: dict[str, Any] = {"tile": tile, "passes": passes, "progress": progress}
             found: list[Change] = uncompiled(lambda: list(self.changes(pixels, layout, sigma, **rest)))()
             return iter(found)
-        if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
-            raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {in_short(passes)}")
+        check_passes(passes)
         check_tile(tile)
         check_layout(pixels, layout)
         if isinstance(sigma, str):
@@ -928,6 +927,12 @@ class Denoiser(_Pipeline):
             del turned, levels, found, residual  # each is as large as the picture
         assert total is not None
         return total if passes == 1 else np.multiply(total, np.float32(1 / passes), out=total)
+
+
+def check_passes(passes: Any) -> None:
+    """Raise ValueError for what is none of `PASSES`."""
+    if isinstance(passes, bool) or not isinstance(passes, int | np.integer) or passes not in PASSES:
+        raise ValueError(f"passes must be one of {', '.join(map(str, PASSES))}, got {in_short(passes)}")
 
 
 def estimate_and_rest(progress: Progress | None, passes: int) -> tuple[Progress | None, Progress | None]:

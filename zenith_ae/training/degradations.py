@@ -24,6 +24,7 @@ from PIL import Image, ImageFilter, ImageOps
 
 from ..batches import LUMA
 from ..pipelines import OFF_GRID
+from .drawings import few_colours
 
 __all__ = [
     "MIXTURES",
@@ -536,13 +537,12 @@ def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         result = np.asarray(Image.fromarray(result).filter(filtered))
     if rng.random() < DITHERED:
         image = Image.fromarray(result)
-        few = image.convert("1") if rng.random() < 0.6 else _few_colours(image, int(rng.integers(3, 17)))
-        result = np.asarray(few.convert("RGB"))
+        if rng.random() < 0.6:
+            image = image.convert("1").convert("RGB")
+        else:
+            image = few_colours(image, int(rng.integers(3, 17)), Image.Dither.FLOYDSTEINBERG)
+        result = np.asarray(image)
     return result
-
-
-def _few_colours(image: Image.Image, count: int) -> Image.Image:
-    return image.quantize(count, palette=image.quantize(count), dither=Image.Dither.FLOYDSTEINBERG)
 
 
 def thinned(picture: np.ndarray, factor: float, smooth: bool = False) -> np.ndarray:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, ImageOps
 
-__all__ = ["KINDS", "PREFIX", "draw", "draw_small"]
+__all__ = ["KINDS", "PREFIX", "draw", "draw_small", "few_colours"]
 
 #: Names of drawn pictures begin so.
 PREFIX = "drawn/"
@@ -248,13 +248,16 @@ def bitmap(rng: Rng) -> Image.Image:
         picture = picture.convert("1", dither=dither).convert("L")
         picture = ImageOps.colorize(picture, ink, paper)
     else:
-        colours = int(rng.integers(3, 17))
-        palette = picture.quantize(colours)
-        picture = picture.quantize(colours, palette=palette, dither=dither).convert("RGB")
+        picture = few_colours(picture, int(rng.integers(3, 17)), dither)
     if rng.random() < 0.5:
         picture = _hatched(picture, rng)
     whole = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
     return whole.crop((0, 0, width, height))
+
+
+def few_colours(picture: Image.Image, count: int, dither: Image.Dither) -> Image.Image:
+    """An RGB picture in so many of its colours."""
+    return picture.quantize(count, palette=picture.quantize(count), dither=dither).convert("RGB")
 
 
 def _hatched(picture: Image.Image, rng: Rng) -> Image.Image:
