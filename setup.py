@@ -145,7 +145,11 @@ def extension(name: str, c_files: list[Path]) -> Extension:
 
 
 kernels = [*sorted(C_FOLDER.glob("level_*.c")), C_FOLDER / "dispatch.c"]
-extensions = [extension("_ops", kernels), extension("_plan", [C_FOLDER / "plan.c", C_FOLDER / "threads.c"])]
+extensions = [
+    extension("_ops", kernels),
+    extension("_plan", [C_FOLDER / "plan.c", C_FOLDER / "threads.c"]),
+    extension("_pixels", []),
+]
 
 modules = cythonize(
     extensions,

@@ -12,7 +12,7 @@ import numpy as np
 from zenith_ae._kernels import _ops
 
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stddef cimport ptrdiff_t
 
 from plan cimport *
@@ -23,6 +23,9 @@ from zenith cimport (
 
 ctypedef const zn_kernels *(*lookup)(int level, int storage)
 cdef lookup kernels_for = <lookup>PyCapsule_GetPointer(_ops.kernels_for, "zn_kernels_for")
+
+# For `_pixels`: the pool of threads is in this module alone.
+team_run = PyCapsule_New(<void *>zn_team_run, "zn_team_run", NULL)
 
 # What the compiler has in common with c/plan.h and c/zenith.h, where it is explained.
 BLOCK = ZN_BLOCK

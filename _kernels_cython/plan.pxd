@@ -1,4 +1,4 @@
-# Declarations of c/plan.h for _plan.pyx.
+# Declarations of c/plan.h and c/threads.h for _plan.pyx and _pixels.pyx.
 from libc.stddef cimport ptrdiff_t
 
 from zenith cimport zn_kernels
@@ -99,3 +99,11 @@ cdef extern from "plan.h" nogil:
 
     int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *into, const zn_picture *out,
                     int threads, double *times, const zn_watch *watch)
+
+
+cdef extern from "threads.h" nogil:
+    ctypedef struct zn_team:
+        pass
+    ctypedef void zn_task(void *context, zn_team *team, int thread, int threads) noexcept nogil
+    int zn_team_run(int threads, zn_task *task, void *context)
+    void zn_share(int count, int thread, int threads, int *begin, int *end)

@@ -1,4 +1,4 @@
-# Declarations of c/zenith.h for _ops.pyx and _plan.pyx.
+# Declarations of c/zenith.h for _ops.pyx, _plan.pyx and _pixels.pyx.
 from libc.stddef cimport ptrdiff_t
 
 
@@ -56,6 +56,16 @@ cdef extern from "zenith.h" nogil:
         void (*moments)(const float *x, int pixels, int channels, double *moments) noexcept nogil
         void (*scale_shift)(const float *x, const float *scale, const float *shift, void *out,
                             int pixels, int channels, int relu) noexcept nogil
+        void (*add_change)(void *values, int format, const float *change, float factor,
+                           ptrdiff_t n) noexcept nogil
+        void (*limit_change)(float *change, const float *level, ptrdiff_t step, float deviations, float dotted,
+                             ptrdiff_t pixels) noexcept nogil
+        void (*roughness)(const void *picture, ptrdiff_t row_bytes, int format, int blocks,
+                          float *out) noexcept nogil
+        void (*count_clipped)(const void *picture, ptrdiff_t row_bytes, int format, int rows, int width,
+                              unsigned char *counts) noexcept nogil
+        void (*blend)(const float *above, const float *below, float share, float *out,
+                      ptrdiff_t n) noexcept nogil
         void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
                              const float *plane, ptrdiff_t plane_row, int extra,
                              int rows, int width, int r, float *out, int out_width,

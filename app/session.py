@@ -419,7 +419,7 @@ def denoised(
             if made is not None:
                 made.append((level, changes := list(changes)))
         levels.append(level)
-        result = changed(pixels, changes, **shares, keep=made is not None)
+        result = changed(pixels, changes, **shares, keep=made is not None, threads=model.engine.threads)
         if report is not None:
             report(1.0)
         return one.with_pixels(result[0])

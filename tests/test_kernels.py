@@ -1091,6 +1091,23 @@ def test_tiles_fuse_a_product_that_is_too_large_for_float32(isa):
     assert out[0] == -1.5 * 2.0**127
 
 
+@every_isa
+def test_sums_that_are_too_deep_for_tiles_are_the_vectors(isa):
+    """Of more than 256 steps of 32 channels."""
+    rng = np.random.default_rng(3)
+    segments, depth, pixels = 64, 130, 3
+    a, w = normal(rng, pixels, segments * depth), normal(rng, 16, segments, depth)
+    results = []
+    for tiles in (False, True):
+        out = np.zeros(pixels * 16, np.float32)
+        run_gemm(isa, narrow(a).ravel(), 0, segments * depth, range(0, segments * depth, depth), narrow(w),
+                 None, None, [0], 16, out, pixels, False, tiles=tiles)  # fmt: skip
+        results.append(out)
+    assert np.array_equal(*results)
+    exact = widen(narrow(a)).astype(np.float64) @ widen(narrow(w)).reshape(16, -1).T
+    assert np.allclose(results[0].reshape(pixels, 16), exact, atol=0.05)
+
+
 def test_bf16_gemm_refuses_an_odd_depth_and_mixed_types():
     a, w = np.zeros(64, np.uint16), np.zeros((16, 1, 8), np.uint16)
     with pytest.raises(ValueError, match="even depth"):

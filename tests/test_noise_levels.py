@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from zenith_ae import bands, changes, noise_levels
+from zenith_ae import noise_levels
 
 
 def noise(shape):
@@ -301,7 +301,7 @@ def test_clipped_cells_are_those_with_values_at_either_end(dtype):
     picture[36, 40:] = peak
     if dtype == np.float32:
         picture[:8, 24:32], picture[8:16, 24:32] = 1.5, -0.5
-    found = noise_levels.clipped_cells(picture, (16, 16))
+    found = noise_levels.clipped_cells(picture)
     expected = np.zeros((16, 16), bool)
     expected[0, 0] = expected[1, 1] = expected[2, 2] = expected[4, 5] = True
     assert np.array_equal(found[:4, :5], expected[:4, :5]) and found[4, 5]
@@ -336,46 +336,10 @@ def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks():
     assert np.allclose(noise_levels.enlarged(coarse, 21, 37), expected.numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 5, 1000])
-def test_bands_are_all_rows_in_order(rows, monkeypatch):
-    monkeypatch.setattr(bands, "_VALUES", 300)
-    found = [list(range(rows))[band] for band in bands.bands(rows, 100)]
-    assert [row for band in found for row in band] == list(range(rows))
-    assert all(0 < len(band) <= 3 for band in found)
-    assert list(bands.bands(3, 10**9)) == [slice(i, i + 1) for i in range(3)]
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
-def test_what_is_found_in_bands_is_that_of_the_whole(dtype, monkeypatch):
-    rng, peak = np.random.default_rng(0), np.iinfo(dtype).max if dtype != np.float32 else 1
-    # Paler than the noise made it, so that channels have it in common
-    noisy = np.clip(rng.normal(120, 20, (203, 150, 3)) @ (np.full((3, 3), 0.2) + 0.4 * np.eye(3)), 90, 200)
-    noisy[:20] = np.clip(3 * noisy[:20] - 120, 0, 255)
-    picture = (noisy * (peak / 255)).astype(dtype)
-    residual = rng.normal(0, 0.1, (1, 203, 150, 3)).astype(np.float32)
-    levels = rng.uniform(1, 3, (1, 203, 150)).astype(np.float32)
-
-    def results():
-        limited, evenly = residual.copy(), residual.copy()
-        changes.limit(limited, levels)
-        changes.limit(evenly, levels[:, :1, :1])
-        change = changes.Change([0], slice(0, 3), False, limited)
-        return [
-            noise_levels.clipped_cells(picture, (26, 19)),
-            np.array(noise_levels.is_shared(picture)),
-            noise_levels.enlarged(levels, 1600, 1190),
-            limited,
-            evenly,
-            changes.changed(picture[None], [change], 0.8),
-        ]
-
-    whole = results()
-    assert whole[0].any() and not whole[0].all() and whole[1]
-    for values in (1, 2000, 50_000):
-        monkeypatch.setattr(bands, "_VALUES", values)
-        for one, other in zip(results(), whole, strict=True):
-            np.testing.assert_array_equal(one, other)
-    for clipped, level in ((whole[3], levels), (whole[4], levels[:, :1, :1])):
-        most = changes._most(level)[..., None]
-        np.testing.assert_array_equal(clipped, np.clip(residual, -most, most))
-        assert (clipped != residual).any() and (clipped == residual).any()
+@pytest.mark.parametrize("count", [1, 256, 257, 24000])
+def test_no_product_of_patches_wakes_the_threads_of_a_blas(count):
+    """OpenBLAS takes several from 2^18 multiplications on."""
+    patches = noise((25, count))
+    parts = noise_levels._in_parts(patches)
+    assert np.array_equal(np.concatenate(parts, axis=1), patches)
+    assert all(25 * 25 * part.shape[1] < 2**18 for part in parts)

@@ -314,13 +314,13 @@ def colour_groups(layout: str) -> Iterator[tuple[slice, bool]]:
 
 
 def to_rgb(pixels: NDArray, layout: str) -> NDArray:
-    """(N, H, W, C) of any layout as contiguous (N, H, W, 3) of the same dtype; alpha is dropped."""
+    """(N, H, W, C) of any layout as contiguous, aligned (N, H, W, 3) of the same dtype; alpha is dropped."""
     if layout == "CMYK":
         # 8-bit only: what remains of the paper's white after black and the ink.
         paper = 255 - pixels[..., 3:].astype(np.uint16)
         return ((paper * (255 - pixels[..., :3].astype(np.uint16)) + 127) // 255).astype(np.uint8)
     if layout.startswith("RGB"):
-        return np.ascontiguousarray(pixels[..., :3])
+        return np.require(pixels[..., :3], requirements=["C", "A"])  # parts of a file's bytes may lie askew
     return np.repeat(pixels[..., :1], 3, axis=3)
 
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .bands import bands
 from .batches import LUMA, full_scale
 from .errors import in_short
+from .pixels import add_change, limit_change
 
 __all__ = ["Change", "changed", "energy", "limit"]
 
@@ -35,7 +35,7 @@ class Change(NamedTuple):
     pictures : their indices in the batch.
     channels : of the layout, three or one.
     inverted : whether these are inks, of which the network saw the light.
-    residual : (len(pictures), H, W, 3) float32 in units of [0, 1].
+    residual : (len(pictures), H, W, 3) float32 in units of [0, 1]; the values of a row lie side by side.
     """
 
     pictures: list[int]
@@ -53,11 +53,12 @@ def changed(
     grain: float = 0.0,
     *,
     keep: bool = False,
+    threads: int = 1,
 ) -> NDArray:
     """Pixels (N, H, W, C) with `Denoiser.changes` of them, to the shares that `Denoiser` takes.
 
     ``keep`` leaves the changes as they are, so that they can be used again; else they may be worked on in
-    place, which saves the memory of a copy.
+    place, which saves the memory of a copy. No number of ``threads`` changes the result.
     """
     strength, luma, chroma, grain = _checked_shares(strength, luma, chroma, grain)
     out = np.array(pixels)
@@ -69,7 +70,7 @@ def changed(
             if (luma, chroma, grain) != (1, 1, 0):
                 residual = residual.copy() if keep else residual
                 _blend(residual, luma, chroma, grain)
-            _add(out[i, ..., change.channels], residual, sign)
+            _add(out[i, ..., change.channels], residual, sign, threads)
             del residual
         del change  # before the next are made
     return out
@@ -93,22 +94,10 @@ def energy(x: NDArray[np.float32]) -> float:
     return float(np.einsum("nhwc,nhwc->", x, x, dtype=np.float64))
 
 
-def limit(residual: NDArray[np.float32], levels: NDArray[np.float32]) -> None:
-    """Clip a residual (N, H, W, 3) to what noise of the levels (N, 1, 1) or (N, H, W) can be, in place."""
+def limit(residual: NDArray[np.float32], levels: NDArray[np.float32], threads: int = 1) -> None:
+    """Clip a `Change`'s residual to what noise of the levels (N, 1, 1) or (N, H, W) can be, in place."""
     for change, level in zip(residual, levels, strict=True):
-        for band in bands(len(change), change[0].size):
-            part, here = change[band], level if len(level) == 1 else level[band]
-            if max(-part.min(), part.max()) > _most(here.min()):  # seldom, in a noisy picture
-                most = _most(here)
-                for channel in np.moveaxis(part, 2, 0):
-                    np.clip(channel, -most, most, out=channel)
-
-
-def _most(level: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What noise of a level (0..255) can be, in units of [0, 1]."""
-    excess = np.maximum(level * np.float32(1 / _DOTTED), 1)
-    excess *= excess
-    return np.float32(_MOST_DEVIATIONS / 255) * level * (excess * excess)
+        limit_change(change, level, _MOST_DEVIATIONS / 255, 1 / _DOTTED, threads)
 
 
 def _blend(residual: NDArray[np.float32], luma: float, chroma: float, grain: float) -> None:
@@ -135,14 +124,11 @@ def _blurred(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return x
 
 
-def _add(colour: NDArray, residual: NDArray, strength: float) -> None:
+def _add(colour: NDArray, residual: NDArray, strength: float, threads: int) -> None:
     """colour (H, W, 1 or 3) = clip(colour + strength * residual (H, W, 3)), in place."""
-    integer, peak = colour.dtype.kind == "u", full_scale(colour.dtype)
-    for band in bands(len(colour), residual[0].size):
-        change = residual[band]
-        if colour.shape[2] == 1:
-            change = change.mean(axis=2, keepdims=True, dtype=np.float32)
-        value = np.multiply(change, np.float32(strength * peak), dtype=np.float32)
-        value += colour[band]
-        np.clip(value, 0, peak, out=value)
-        colour[band] = np.rint(value, out=value) if integer else value
+    if colour.shape[2] == 1:
+        residual = residual.mean(axis=2, keepdims=True, dtype=np.float32)
+    values = np.ascontiguousarray(colour)  # a copy where there is alpha in between
+    add_change(values, residual, strength * full_scale(colour.dtype), threads)
+    if values is not colour:
+        colour[...] = values

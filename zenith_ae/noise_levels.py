@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .bands import bands
 from .batches import full_scale
+from .pixels import count_clipped, enlarge_rows, roughness
 
 __all__ = [
     "bring_to_measured",
@@ -71,9 +71,11 @@ _EVEN = 0.1
 _NEAR = 0.85
 
 # --- how it is measured (`white_noise`)
-# In up to so many patches, or a few times as many of a small picture, of so many pixels a side.
+# In about so many patches, or half as many again of a small picture, of so many pixels a side.
 _PATCHES = 24000
 _PATCH = 5
+# So many patches are multiplied at a time, see `_in_parts`.
+_PRODUCT = 256
 # The mean of a patch is so many standard deviations away from black and from white.
 _OFF_ENDS = 3.0
 # Along so many directions in which patches vary least, in the share of them that varies least in all others.
@@ -130,26 +132,12 @@ def enough(cells: NDArray[np.bool_]) -> bool:
     return bool(np.count_nonzero(cells) >= _ENOUGH * cells.size)
 
 
-def clipped_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+def clipped_cells(picture: NDArray) -> NDArray[np.bool_]:
     """Cells (h, w) of 8 x 8 pixels of a picture (H, W, 3) of which a part is as dark or bright as can be.
 
     Floats beyond [0, 1] are not: whoever has such did not clip.
     """
-    peak = full_scale(picture.dtype)
-    rows, columns = shape
-
-    def count(band: slice) -> NDArray[np.uint8]:
-        few, cells = picture[8 * band.start : 8 * band.stop : 2], band.stop - band.start
-        at_end = (few == 0) | (few == peak)
-        at_end = np.pad(at_end, [(0, 4 * cells - len(at_end)), (0, 0), (0, 0)], mode="edge")
-        # Of every second row and column. Whole rows are summed first: numpy is slow along short axes.
-        count = at_end.view(np.uint8).reshape(cells, 4, -1).sum(axis=1, dtype=np.uint8)
-        red, green, blue = np.moveaxis(count.reshape(cells, -1, 3)[:, ::2], 2, 0)
-        count = np.pad(red + green + blue, [(0, 0), (0, 4 * columns - red.shape[1])], mode="edge")
-        return np.asarray(count.reshape(cells, columns, 4).sum(axis=2, dtype=np.uint8))
-
-    counts = np.concatenate([count(band) for band in bands(rows, 4 * 3 * picture.shape[1])])
-    return np.asarray(counts > _CLIPPED * 4 * 4 * 3)
+    return np.asarray(count_clipped(picture) > _CLIPPED * 48)
 
 
 def even_out_hidden(alpha: NDArray, level: NDArray[np.float32], clipped: NDArray[np.bool_]) -> None:
@@ -280,18 +268,13 @@ def is_shared(picture: NDArray) -> bool:
     after the noise came: what is left is independent from pixel to pixel and not from channel to channel.
     Second differences along columns and then along rows (the filter of Immerkaer 1996) have hardly any of a
     surface or an edge, and in the calmest blocks of 14 x 16 pixels they are mostly noise. Of a large picture
-    about 32 rows of blocks are looked at, or 16 if it is wide, of a very wide one its middle.
+    about 32 rows of blocks are looked at, or 16 if it is wide.
     """
-    beyond = max(0, picture.shape[1] - _MOST_COLUMNS)
-    picture = picture[:, beyond // 2 : beyond // 2 + _MOST_COLUMNS]
-    height, width, _ = picture.shape
-    rows, columns = height // 16, (width - 2) // 16
+    rows, columns = picture.shape[0] // 16, (picture.shape[1] - 2) // 16
     if rows < 1 or columns < 1:
         return False
-    few = slice(None, None, max(1, rows // (32 if columns < 48 else 16)))
-    some = picture[: 16 * rows].reshape(rows, 16, 3 * width)[few, :, : 3 * (16 * columns + 2)]
-    found = [_differences(some[band], columns) for band in bands(len(some), some[0].size)]
-    clipped, squares, together = (np.concatenate(each) for each in zip(*found, strict=True))
+    few = range(0, 16 * rows, 16 * max(1, rows // (32 if columns < 48 else 16)))
+    clipped, squares, together = np.moveaxis(roughness(picture, few).reshape(-1, 3), 1, 0)
     known = clipped < _CLIPPED * 14 * 16
     if not known.any():
         return False
@@ -308,28 +291,6 @@ def is_shared(picture: NDArray) -> bool:
     return white is None or level >= _AS_CALM * white
 
 
-def _differences(some: NDArray, columns: int) -> tuple[NDArray, NDArray, NDArray]:
-    """Of each of the n * ``columns`` blocks in rows (n, 16, 3 * (16 * columns + 2)) of a picture's blocks:
-
-    how many pixels are clipped, and the sum of squares of second differences, of each channel and of the sum
-    of channels.
-    """
-    peak, inner = full_scale(some.dtype), some[:, 1:-1, 3:-3]
-
-    def of_blocks(x: NDArray) -> NDArray:
-        """The sums of (n, 14, 16 * columns * k) in each block."""
-        return np.asarray(x.sum(axis=1).reshape(-1, x.shape[2] // columns).sum(axis=1))
-
-    at_end = (inner == 0) | (inner == peak)
-    clipped = at_end[..., ::3] | at_end[..., 1::3] | at_end[..., 2::3]
-    some = some.astype(np.int16 if some.dtype == np.uint8 else np.float32)  # of 8 bits all below is exact
-    rough = some[:, 2:] - 2 * some[:, 1:-1] + some[:, :-2]
-    rough = rough[..., 6:] - 2 * rough[..., 3:-3] + rough[..., :-6]
-    rough = rough * np.float32(255 / peak / 6)
-    together = rough[..., ::3] + rough[..., 1::3] + rough[..., 2::3]
-    return of_blocks(clipped), of_blocks(rough * rough), of_blocks(together * together)
-
-
 def white_noise(picture: NDArray, about: float) -> float | None:
     """Standard deviation (0..255) of the white noise of a picture (H, W, 3) that has ``about`` so much of it.
 
@@ -343,32 +304,48 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     """
     height, width = (max(0, n - _PATCH + 1) for n in picture.shape[:2])
     channels = np.moveaxis(picture, 2, 0)[: 1 if is_grey(picture) else 3]
-    step = max(1, int((len(channels) * height * width / _PATCHES) ** 0.5))
+    every = max(1.0, len(channels) * height * width / _PATCHES)
+    down = int(every**0.5)
+    across = int(every / down)
     unit = np.float32(255 / full_scale(picture.dtype))
     clipped = picture.dtype.kind == "u" or bool(((picture == 0) | (picture == 1)).any())
     off = _OFF_ENDS * about if clipped else -np.inf
     patches = []  # of each channel, (pixels of a patch, patches), from dark to bright ones
     for channel in channels:
-        x = np.stack([
-            channel[i : i + height : step, j : j + width : step].ravel() * unit
-            for i in range(_PATCH) for j in range(_PATCH)
-        ])  # fmt: skip
+        few = channel[:height:down, :width:across].shape
+        x = np.empty((_PATCH, _PATCH, *few), picture.dtype)
+        for i, j in np.ndindex(_PATCH, _PATCH):
+            x[i, j] = channel[i : i + height : down, j : j + width : across]
+        x = x.reshape(_PATCH**2, -1) * unit
         mean = x.mean(axis=0)
         counted = np.flatnonzero((off < mean) & (mean < 255 - off))
         if len(counted) < max(_FEWEST, _LEAST_SHARE * mean.size):
             return None
-        x -= mean
-        x = x[:, counted[np.argsort(mean[counted], kind="stable")]]
-        patches.append(x - x.mean(axis=1, keepdims=True))
-    directions = np.linalg.eigh(sum(np.float64(x @ x.T) for x in patches))[1].astype(np.float32)
+        x = np.take(x, counted[np.argsort(mean[counted], kind="stable")], axis=1)
+        x -= x.mean(axis=0)
+        x -= x.mean(axis=1, keepdims=True)
+        patches.append(x)
+    together = sum(np.float64(part @ part.T) for x in patches for part in _in_parts(x))
+    directions = np.linalg.eigh(together)[1].astype(np.float32)
     variances = np.zeros(3)
     for x in patches:
-        energy = np.square(directions.T @ x)[1:]  # the first is that of the mean, which is taken away
+        along = np.concatenate([directions.T @ part for part in _in_parts(x)], axis=1)
+        energy = np.square(along, out=along)[1:]  # the first is that of the mean, which is taken away
         for k, part in enumerate(np.array_split(energy, 3, axis=1)):
             rest = part[_LEAST:].sum(axis=0)
-            variances[k] += part[:_LEAST, rest <= np.quantile(rest, _CALMEST)].mean() / len(patches)
+            at = int(_CALMEST * (len(rest) - 1))
+            variances[k] += part[:_LEAST, rest <= np.partition(rest, at)[at]].mean() / len(patches)
     even = variances.max() <= _DIFFER**2 * variances.min()
     return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
+
+
+def _in_parts(x: NDArray) -> list[NDArray]:
+    """(_PATCH^2, n) patches, so few together that a product of them is no work for the threads of a BLAS.
+
+    Those of OpenBLAS, which numpy brings along, spin for 50 ms after one, and have half of the CPUs that a
+    network wants meanwhile: a megapixel took 1.7 times as long.
+    """
+    return np.array_split(x, -(-x.shape[1] // _PRODUCT), axis=1)
 
 
 def enlarged(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
@@ -378,23 +355,20 @@ def enlarged(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:
     given = np.pad(coarse, [(0, 0), (0, 0), (1, 1)], mode="edge")
     wide = given[:, :, :-1, None] + share * np.diff(given, axis=2)[..., None]
     wide = wide.reshape(*coarse.shape[:2], -1)[:, :, 4 : 4 + width]
-    given = np.pad(wide, [(0, 0), (1, 1), (0, 0)], mode="edge")
-    above, below = given[:, :-1, None], given[:, 1:, None]
-    tall = np.empty((len(coarse), above.shape[1], 8, width), np.float32)
-    for band in bands(tall.shape[1], tall[:, 0].size):
-        np.multiply(share[:, None], below[:, band] - above[:, band], out=tall[:, band])
-        tall[:, band] += above[:, band]
-    return tall.reshape(len(coarse), -1, width)[:, 4 : 4 + height]
+    out = np.empty((len(coarse), height, width), np.float32)
+    for rows, to in zip(wide, out, strict=True):
+        enlarge_rows(rows, to)
+    return out
 
 
 def is_two_tone(picture: NDArray) -> bool:
-    """Whether a picture (H, W, C) is drawn in two colours, as fax and line art are.
+    """Whether a picture (H, W, 3) is drawn in two colours, as fax and line art are.
 
     An estimator of noise takes strokes of one pixel for shot noise. Dots of shot noise, however, stand
     alone: where a third of the rarer colour's pixels has no neighbour of its colour, this is False.
     """
-    few = picture[::7, ::7].reshape(-1, picture.shape[2])
-    if len(few) > 2 and len(np.unique(few[:256], axis=0)) > 2:  # as almost every picture: seen at once
+    few = _one_number(picture[::7, ::7]).ravel()[:256]
+    if len(np.unique(few)) > 2:  # as in almost every picture: seen at once
         return False
     ink = (picture != picture[0, 0]).any(axis=2)
     if not ink.any() or (picture[ink] != picture[ink][0]).any():
@@ -416,8 +390,8 @@ def drawn_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     that plain places have no dots.
     """
     (rows, columns), (height, width) = shape, picture.shape[:2]
-    few = picture[::16]
-    like_the_next = (few[:, 1:] == few[:, :-1]).all(axis=2)
+    few = _one_number(picture[::16])
+    like_the_next = few[:, 1:] == few[:, :-1]
     if np.count_nonzero(like_the_next) <= _LEAST_PLAIN * like_the_next.size:  # as in most: seen at once
         return np.zeros(shape, bool)
     code = _one_number(picture)

@@ -628,7 +628,7 @@ class Denoiser(_Pipeline):
             return False
         if found > max(least) or "estimator" not in self.config.parts:
             return True
-        whole = ~clipped_cells(picture, odds.shape)  # frames say little either way
+        whole = ~clipped_cells(picture)  # frames say little either way
         if enough(whole):
             found = float(odds[whole].mean())
         if level is None:
@@ -682,7 +682,7 @@ class Denoiser(_Pipeline):
             if is_two_tone(picture):
                 level[...] = 0
                 continue
-            clipped = clipped_cells(picture, level.shape)
+            clipped = clipped_cells(picture)
             if layout.endswith("A"):
                 even_out_hidden(pixels[i, ..., -1], level, clipped)
             mean = float(level.mean())
@@ -724,7 +724,7 @@ class Denoiser(_Pipeline):
             )
             return cleaned
         changes = self.changes(pixels, layout, sigma, tile, passes=passes, progress=progress)
-        result = changed(pixels, changes, strength, luma, chroma, grain)
+        result = changed(pixels, changes, strength, luma, chroma, grain, threads=self.engine.threads)
         if progress is not None:
             progress(1.0)  # also where there was nothing to do
         return result
@@ -920,9 +920,10 @@ class Denoiser(_Pipeline):
             found = [
                 self._run(experts[some][0], turned[some], levels[some], tile, runs.next()) for some in groups
             ]
-            residual = unorient(found[0] if len(found) == 1 else np.concatenate(found), which)
+            residual = found[0] if len(found) == 1 else np.concatenate(found)
             if bound is not None:
-                limit(residual, bound)
+                limit(residual, orient(bound[..., None], which)[..., 0], self.engine.threads)
+            residual = unorient(residual, which)
             total = residual if total is None else np.add(total, residual, out=total)
             del turned, levels, found, residual  # each is as large as the picture
         assert total is not None

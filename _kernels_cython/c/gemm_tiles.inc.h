@@ -33,58 +33,64 @@
 #define TILE_LEAST_WORDS 8 /* of depth; with less, VDPBF16PS has hardly more to do than the epilogue */
 #define TILE_SLOTS 16      /* steps of a block of pixels that the buffer holds */
 #define TILE_CHUNK 12      /* steps of all blocks of a chunk of pixels: each is 2 KB */
-#define SLOT_VALUES (TILE_PIXELS * TILE_WORDS * 2)
+#define TILE_STEPS 256     /* of a product at most; sums that are deeper are the vectors' */
+#define SLOT_BYTES (TILE_PIXELS * TILE_BYTES)
+
+/* Where the values of a step are. */
+typedef struct tile_step {
+    int segment, at, skip;   /* the last step, if it is not the only one, may begin with `skip` words of zeros */
+    int apart;               /* they lie in more than one piece, and are put together first */
+    ptrdiff_t in, row_bytes; /* bytes from the block's first pixel, or of those put together; between pixels */
+    ptrdiff_t columns;       /* values from the beginning of a panel of b */
+} tile_step;
 
 /* A product in steps. */
 typedef struct tile_plan {
     const zn_gemm *g;
-    int words;  /* of a step */
-    int steps;
+    int words;   /* of a step */
+    int count;
     int missing; /* words that the last step has less than that */
-    int apart;  /* steps whose values lie in more than one piece */
+    int apart;   /* steps that are */
+    tile_step steps[TILE_STEPS];
 } tile_plan;
 
-/* Where a step begins. The last one, if it is not the only one, may begin with `skip` words of zeros. */
-typedef struct tile_step {
-    int number, segment, at, skip;
-} tile_step;
-
-static ZN_INLINE void tile_next(const tile_plan *plan, tile_step *step)
-{
-    step->number++;
-    step->skip = step->number == plan->steps - 1 ? plan->missing : 0;
-    step->at += 2 * plan->words;
-    for (; step->at >= plan->g->depth; step->segment++)
-        step->at -= plan->g->depth;
-}
-
-static ZN_INLINE int tile_in_one_piece(const tile_plan *plan, const tile_step *step)
-{
-    return step->skip == 0 && step->at + 2 * plan->words <= plan->g->depth;
-}
-
-static tile_plan tile_plan_of(const zn_gemm *g, int words)
+static void tile_plan_steps(tile_plan *plan, const zn_gemm *g, int words)
 {
     const int all = g->segments * (g->depth / 2);
-    tile_plan plan = {g, words, (all + words - 1) / words, 0, 0};
-    plan.missing = plan.steps * words - all;
-    for (tile_step step = {0, 0, 0, 0}; step.number < plan.steps; tile_next(&plan, &step))
-        plan.apart += !tile_in_one_piece(&plan, &step);
-    return plan;
+    int segment = 0, at = 0;
+    plan->g = g;
+    plan->words = words;
+    plan->count = (all + words - 1) / words;
+    plan->missing = plan->count * words - all;
+    plan->apart = 0;
+    for (int i = 0; i < plan->count; i++) {
+        tile_step *step = plan->steps + i;
+        step->segment = segment;
+        step->at = at;
+        step->skip = i == plan->count - 1 ? plan->missing : 0;
+        step->apart = step->skip > 0 || at + 2 * words > g->depth;
+        step->in = step->apart ? plan->apart % TILE_SLOTS * SLOT_BYTES : (g->segment[segment] + at) * (ptrdiff_t)2;
+        step->row_bytes = step->apart ? TILE_BYTES : g->a_pixel * (ptrdiff_t)2;
+        step->columns = (i * words - step->skip) * (ptrdiff_t)(2 * ZN_BLOCK);
+        plan->apart += step->apart;
+        at += 2 * words;
+        for (; at >= g->depth; segment++)
+            at -= g->depth;
+    }
 }
 
 /* As few steps as there can be; of one segment none deeper than that takes, as a step takes as long with less
  * and needs no zeros. Planes have a step each where that is half as many again at most: putting pixels together
  * costs more. Nothing else may depend on segments: those of the same layer are sometimes joined, where pixels
  * are dense, and the sums must have the same bits. */
-static tile_plan tile_make_plan(const zn_gemm *g)
+static int tile_words(const zn_gemm *g)
 {
     const int all = g->segments * (g->depth / 2), least = (all + TILE_WORDS - 1) / TILE_WORDS;
     if (g->segments == 1)
-        return tile_plan_of(g, (all + least - 1) / least);
+        return (all + least - 1) / least;
     if (g->depth == ZN_BLOCK && 2 * g->segments <= 3 * least)
-        return tile_plan_of(g, ZN_BLOCK / 2);
-    return tile_plan_of(g, all < TILE_WORDS ? all : TILE_WORDS);
+        return ZN_BLOCK / 2;
+    return all < TILE_WORDS ? all : TILE_WORDS;
 }
 
 /* The values of a step for `pixels` pixels, each in TILE_BYTES of `out`. */
@@ -131,13 +137,11 @@ static void tile_shape(const tile_plan *plan, int pixels, tile_config *config)
 }
 
 /* The values of all steps that are apart, for a block of pixels. */
-static void tile_pack_all(const tile_plan *plan, ptrdiff_t pixel, int pixels, uint16_t *packed)
+static void tile_pack_all(const tile_plan *plan, ptrdiff_t pixel, int pixels, char *packed)
 {
-    for (tile_step step = {0, 0, 0, 0}; step.number < plan->steps; tile_next(plan, &step))
-        if (!tile_in_one_piece(plan, &step)) {
-            tile_pack(plan, &step, pixel, pixels, packed);
-            packed += SLOT_VALUES;
-        }
+    for (const tile_step *step = plan->steps; step < plan->steps + plan->count; step++)
+        if (step->apart)
+            tile_pack(plan, step, pixel, pixels, (uint16_t *)(void *)(packed + step->in));
 }
 
 static ZN_INLINE void tile_store(const int pairs, const int panels, tile_state *tiles, float *sums)
@@ -159,61 +163,72 @@ typedef struct tile_sums {
     int pixels, panels;
 } tile_sums;
 
-static ZN_INLINE void tile_finish_as(const int panels, const int has_residual, const int relu, const zn_gemm *g,
-                                     const tile_sums *done, int begin, int end, const float *sums)
-{
-    const ptrdiff_t first = done->pixel + begin;
-    const uint16_t *residual[2] = {NULL, NULL};
-    if (has_residual)
-        ZN_UNROLL
-        for (int i = 0; i < panels; i++)
-            residual[i] = (const uint16_t *)g->residual + first * g->residual_pixel
-                        + (g->residual_block ? g->residual_block[done->panel + i] : (done->panel + i) * ZN_BLOCK);
-    uint16_t *const out = (uint16_t *)g->out + first * g->out_pixel;
-    uint16_t *to[2] = {out + g->block[done->panel], panels > 1 ? out + g->block[done->panel + 1] : NULL};
+/* Where the results of sums go, what is added to them, and how far that is: of `panels` panels. */
+typedef struct tile_rest {
     vf bias[2 * ZN_BLOCK / VL];
+    const float *sums;
+    const uint16_t *residual[2];
+    uint16_t *to[2];
+    ptrdiff_t out_pixel, residual_pixel;
+    int left; /* pixels */
+} tile_rest;
+
+static ZN_INLINE void tile_rest_of(const int panels, const int has_residual, const zn_gemm *g, const tile_sums *done,
+                                   const float *sums, tile_rest *rest)
+{
     ZN_UNROLL
     for (int v = 0; v < panels * ZN_BLOCK / VL; v++)
-        bias[v] = g->bias ? v_load(g->bias + done->panel * ZN_BLOCK + v * VL) : v_set1(0);
-    sums += begin * 2 * ZN_BLOCK;
-    for (int p = begin; p < end; p++) {
+        rest->bias[v] = g->bias ? v_load(g->bias + done->panel * ZN_BLOCK + v * VL) : v_set1(0);
+    ZN_UNROLL
+    for (int i = 0; i < panels; i++) {
+        const ptrdiff_t panel = done->panel + i;
+        rest->to[i] = (uint16_t *)g->out + done->pixel * g->out_pixel + g->block[panel];
+        if (has_residual)
+            rest->residual[i] = (const uint16_t *)g->residual + done->pixel * g->residual_pixel
+                              + (g->residual_block ? g->residual_block[panel] : panel * ZN_BLOCK);
+    }
+    rest->sums = sums;
+    rest->out_pixel = g->out_pixel;
+    rest->residual_pixel = g->residual_pixel;
+    rest->left = done->pixels;
+}
+
+/* Finishes the next `share` pixels, or what is left. */
+static ZN_INLINE void tile_finish(const int panels, const int has_residual, const int relu, tile_rest *rest, int share)
+{
+    const int count = share < rest->left ? share : rest->left;
+    rest->left -= count;
+    for (int p = 0; p < count; p++) {
         ZN_UNROLL
         for (int i = 0; i < panels; i++) {
             ZN_UNROLL
             for (int v = 0; v < ZN_BLOCK; v += VL) {
-                vf sum = v_add(bias[(i * ZN_BLOCK + v) / VL], v_load(sums + i * ZN_BLOCK + v));
+                vf sum = v_add(rest->bias[(i * ZN_BLOCK + v) / VL], v_load(rest->sums + i * ZN_BLOCK + v));
                 if (has_residual)
-                    sum = v_add(sum, v_load_bf16(residual[i] + v));
+                    sum = v_add(sum, v_load_bf16(rest->residual[i] + v));
                 if (relu)
                     sum = v_max(v_set1(0), sum);
-                v_store_bf16(to[i] + v, sum);
+                v_store_bf16(rest->to[i] + v, sum);
             }
-            to[i] += g->out_pixel;
+            rest->to[i] += rest->out_pixel;
             if (has_residual)
-                residual[i] += g->residual_pixel;
+                rest->residual[i] += rest->residual_pixel;
         }
-        sums += 2 * ZN_BLOCK;
+        rest->sums += 2 * ZN_BLOCK;
     }
 }
 
-static ZN_INLINE void tile_finish_panels(const int panels, const zn_gemm *g, const tile_sums *done, int begin, int end,
-                                         const float *sums)
+/* All that is left to do with sums. */
+static void tile_finish_all(const zn_gemm *g, const tile_sums *done, const float *sums)
 {
-    if (g->residual && g->relu)
-        tile_finish_as(panels, 1, 1, g, done, begin, end, sums);
-    else if (g->residual)
-        tile_finish_as(panels, 1, 0, g, done, begin, end, sums);
-    else if (g->relu)
-        tile_finish_as(panels, 0, 1, g, done, begin, end, sums);
-    else
-        tile_finish_as(panels, 0, 0, g, done, begin, end, sums);
-}
-
-/* What is left to do with the sums of pixels [begin, end). */
-static void tile_finish(const zn_gemm *g, const tile_sums *done, int begin, int end, const float *sums)
-{
+    tile_rest rest;
+#define FINISH(PANELS, RESIDUAL, RELU) \
+    do { \
+        tile_rest_of(PANELS, RESIDUAL, g, done, sums, &rest); \
+        tile_finish(PANELS, RESIDUAL, RELU, &rest, TILE_PIXELS); \
+    } while (0)
     if (g->float_out) {
-        for (int p = begin; p < end; p++)
+        for (int p = 0; p < done->pixels; p++)
             for (int i = 0; i < done->panels; i++) {
                 vf sum[1][GEMM_WIDEST];
                 for (int v = 0; v < ZN_BLOCK / VL; v++)
@@ -223,42 +238,37 @@ static void tile_finish(const zn_gemm *g, const tile_sums *done, int begin, int 
                         sum[0][v] = v_add(sum[0][v], v_load(g->bias + (done->panel + i) * ZN_BLOCK + v * VL));
                 STORED(gemm_finish)(1, 1, g, done->pixel + p, done->panel + i, sum);
             }
-    } else if (done->panels == 2) {
-        tile_finish_panels(2, g, done, begin, end, sums);
-    } else {
-        tile_finish_panels(1, g, done, begin, end, sums);
-    }
+    } else if (done->panels == 2 && g->residual && g->relu)
+        FINISH(2, 1, 1);
+    else if (done->panels == 2 && g->residual)
+        FINISH(2, 1, 0);
+    else if (done->panels == 2)
+        FINISH(2, 0, g->relu);
+    else if (done->panels == 1 && g->residual)
+        FINISH(1, 1, g->relu);
+    else if (done->panels == 1)
+        FINISH(1, 0, g->relu);
+#undef FINISH
 }
 
-/* The same for the next `share` pixels from `row` on, if there are any left; returns which come then. The usual
- * cases, of two panels, are inlined: a call for every few pixels would cost as much as these. */
-static ZN_INLINE int tile_finish_share(const int inlined, const int has_residual, const int relu, const zn_gemm *g,
-                                       const tile_sums *done, int row, int share, const float *sums)
-{
-    const int left = done->pixels - row, to = share < left ? row + share : done->pixels;
-    if (left <= 0)
-        return row;
-    if (inlined)
-        tile_finish_as(2, has_residual, relu, g, done, row, to, sums);
-    else
-        tile_finish(g, done, row, to, sums);
-    return to;
-}
-
-/* Up to 2 x 2 tiles of sums. Steps that are apart are in `packed`, or where it does not hold them all are put
- * there one by one. Twice a step a share of the sums before is finished. */
+/* Up to 2 x 2 tiles of sums of the block of pixels at `a`. Steps that are apart are in `packed`, or where it does
+ * not hold them all are put there one by one. Where `shares` is set the sums before, of two panels, are finished
+ * meanwhile, a share of them twice a step. */
 static ZN_INLINE void tile_multiply(const int pairs, const int panels, const int has_residual, const int relu,
-                                    const int inlined, tile_state *tiles, const tile_plan *plan,
-                                    ptrdiff_t pixel, int pixels, ptrdiff_t panel, uint16_t *packed,
+                                    const int shares, tile_state *tiles, const tile_plan *plan,
+                                    ptrdiff_t pixel, int pixels, ptrdiff_t panel, char *packed,
                                     const tile_sums *done, const float *sums)
 {
     const zn_gemm *g = plan->g;
-    const int words = plan->words, all = plan->steps * words - plan->missing;
-    const ptrdiff_t panel_size = (ptrdiff_t)all * 2 * ZN_BLOCK;
-    const uint16_t *a = (const uint16_t *)g->a + pixel * g->a_pixel;
-    const uint16_t *b = (const uint16_t *)g->b + panel * panel_size;
-    int slot = 0, row = 0, share = 1;
-    while (2 * share * plan->steps < done->pixels) /* a power of two: loops of one length are foreseen */
+    const int count = plan->count, packs = plan->apart > TILE_SLOTS;
+    const ptrdiff_t panel_values = (ptrdiff_t)(count * plan->words - plan->missing) * 2 * ZN_BLOCK;
+    const char *const a = (const char *)g->a + pixel * g->a_pixel * (ptrdiff_t)2;
+    const uint16_t *const b = (const uint16_t *)g->b + panel * panel_values;
+    tile_rest rest;
+    int share = 1;
+    if (shares)
+        tile_rest_of(2, has_residual, g, done, sums, &rest);
+    while (2 * share * count < TILE_PIXELS) /* a power of two: loops of one length are foreseen */
         share *= 2;
 
     t_zero(tiles, 0);
@@ -269,51 +279,49 @@ static ZN_INLINE void tile_multiply(const int pairs, const int panels, const int
         if (panels > 1)
             t_zero(tiles, 3);
     }
-    for (tile_step step = {0, 0, 0, 0}; step.number < plan->steps; tile_next(plan, &step)) {
-        const uint16_t *in = a, *columns = b + (step.number * words - step.skip) * (ptrdiff_t)(2 * ZN_BLOCK);
-        ptrdiff_t row_bytes = TILE_BYTES;
-        if (tile_in_one_piece(plan, &step)) {
-            in += g->segment[step.segment] + step.at;
-            row_bytes = g->a_pixel * (ptrdiff_t)sizeof *in;
-        } else {
-            uint16_t *there = packed + slot++ % TILE_SLOTS * SLOT_VALUES;
-            if (plan->apart > TILE_SLOTS)
-                tile_pack(plan, &step, pixel, pixels, there);
-            in = there;
-        }
+    for (const tile_step *step = plan->steps, *const end = step + count; step < end; step++) {
+        const char *const in = (step->apart ? packed : a) + step->in;
+        const uint16_t *const columns = b + step->columns;
+        const ptrdiff_t row_bytes = step->row_bytes;
+        if (packs && step->apart)
+            tile_pack(plan, step, pixel, pixels, (uint16_t *)(void *)(packed + step->in));
         t_load(tiles, 4, in, row_bytes);
         t_load(tiles, 6, columns, TILE_BYTES);
         t_dot(tiles, 0, 4, 6);
         if (panels > 1) {
-            t_load(tiles, 7, columns + panel_size, TILE_BYTES);
+            t_load(tiles, 7, columns + panel_values, TILE_BYTES);
             t_dot(tiles, 1, 4, 7);
         }
-        row = tile_finish_share(inlined, has_residual, relu, g, done, row, share, sums);
+        if (shares)
+            tile_finish(2, has_residual, relu, &rest, share);
         if (pairs > 1) {
-            t_load(tiles, 5, (const char *)in + TILE_ROWS * row_bytes, row_bytes);
+            t_load(tiles, 5, in + TILE_ROWS * row_bytes, row_bytes);
             t_dot(tiles, 2, 5, 6);
             if (panels > 1)
                 t_dot(tiles, 3, 5, 7);
         }
-        row = tile_finish_share(inlined, has_residual, relu, g, done, row, share, sums);
+        if (shares)
+            tile_finish(2, has_residual, relu, &rest, share);
     }
+    if (!shares)
+        tile_finish_all(g, done, sums);
 }
 
 /* A chunk of pixels: whole blocks of TILE_PIXELS, or less than one. */
-static void tile_chunk(tile_state *tiles, const tile_plan *plan, ptrdiff_t begin, ptrdiff_t end, uint16_t *packed,
+static void tile_chunk(tile_state *tiles, const tile_plan *plan, ptrdiff_t begin, ptrdiff_t end, char *packed,
                        float *sums, tile_sums *done)
 {
     const zn_gemm *g = plan->g;
     const ptrdiff_t all_panels = g->columns / ZN_BLOCK;
     const int pixels = (int)(end - begin < TILE_PIXELS ? end - begin : TILE_PIXELS);
-    const int packs = plan->apart <= TILE_SLOTS, pitch = plan->apart * SLOT_VALUES;
+    const int packs = plan->apart <= TILE_SLOTS, pitch = plan->apart * SLOT_BYTES;
     if (packs)
         for (ptrdiff_t pixel = begin; pixel < end; pixel += TILE_PIXELS)
             tile_pack_all(plan, pixel, pixels, packed + (pixel - begin) / TILE_PIXELS * pitch);
     for (ptrdiff_t panel = 0; panel < all_panels; panel += 2) {
         const int panels = panel + 1 < all_panels ? 2 : 1;
         for (ptrdiff_t pixel = begin; pixel < end; pixel += TILE_PIXELS) {
-            uint16_t *const values = packs ? packed + (pixel - begin) / TILE_PIXELS * pitch : packed;
+            char *const values = packs ? packed + (pixel - begin) / TILE_PIXELS * pitch : packed;
 #define MICRO(PAIRS, PANELS, RESIDUAL, RELU, INLINED) \
     do { \
         tile_multiply(PAIRS, PANELS, RESIDUAL, RELU, INLINED, tiles, plan, pixel, pixels, panel, values, done, sums); \
@@ -344,14 +352,16 @@ static void tile_chunk(tile_state *tiles, const tile_plan *plan, ptrdiff_t begin
 
 static void gemm_tiles(const zn_gemm *g)
 {
-    _Alignas(64) uint16_t packed[TILE_SLOTS * SLOT_VALUES];
+    _Alignas(64) char packed[TILE_SLOTS * SLOT_BYTES];
     _Alignas(64) float sums[TILE_PIXELS * 2 * ZN_BLOCK];
-    if (g->segments * (g->depth / 2) < TILE_LEAST_WORDS) {
+    tile_plan plan;
+    const int all = g->segments * (g->depth / 2), words = tile_words(g);
+    if (all < TILE_LEAST_WORDS || all > TILE_STEPS * words) {
         STORED(gemm)(g);
         return;
     }
-    const tile_plan plan = tile_make_plan(g);
-    const ptrdiff_t chunk = TILE_PIXELS * (plan.steps < TILE_CHUNK ? TILE_CHUNK / plan.steps : 1);
+    tile_plan_steps(&plan, g, words);
+    const ptrdiff_t chunk = TILE_PIXELS * (plan.count < TILE_CHUNK ? TILE_CHUNK / plan.count : 1);
     tile_sums done = {0, 0, 0, 0};
     tile_state tiles;
     for (ptrdiff_t begin = 0, end; begin < g->pixels; begin = end) {
@@ -365,6 +375,6 @@ static void gemm_tiles(const zn_gemm *g)
         }
         tile_chunk(&tiles, &plan, begin, end, packed, sums, &done);
     }
-    tile_finish(g, &done, 0, done.pixels, sums);
+    tile_finish_all(g, &done, sums);
     t_release(&tiles);
 }

@@ -30,6 +30,7 @@
 
 #include "shared.inc.h"
 #include "picture.inc.h"
+#include "pixels.inc.h"
 
 #define STORE_BF16 0
 #include "storage.inc.h"
@@ -55,6 +56,11 @@
     .scale_shift = scale_shift_##STORAGE, \
     .load_picture = load_picture, \
     .store_picture = store_picture, \
+    .add_change = add_change, \
+    .limit_change = limit_change, \
+    .roughness = roughness, \
+    .count_clipped = count_clipped, \
+    .blend = blend, \
     .split = split, \
     .wht_tiles_backward = wht_tiles_backward, \
     .fwht = fwht, \

@@ -164,6 +164,27 @@ typedef struct zn_kernels {
     void (*store_picture)(const float *in, int in_width, int in_channels, int r, void *picture,
                           ptrdiff_t row_bytes, int format, int channels, int rows, int width);
 
+    /* Pictures beside the networks (see zenith_ae/changes.py and noise_levels.py), of RGB unless said otherwise.
+     *
+     * add_change: values += factor * change, clipped to [0, the format's largest] ([0, 1] of floats) and
+     * rounded to nearest; n values.
+     * limit_change: clips change[3 * p + c] to plus or minus deviations * L * max(1, L * dotted)^4 of the pixel's
+     * level L, level[p * step].
+     * roughness: of `blocks` blocks of 16 x 16 pixels side by side, from the 16 rows and 16 * blocks + 2 pixels
+     * from `picture` on, to out[3 * block + ...]: [0] how many of the inner 14 x 16 pixels (a pixel right of
+     * and below where the block begins) have a channel that is 0 or full; [1] the sum of squares of their
+     * second differences down and across, over 6 and in units of 0..255; [2] that of the sums of three channels.
+     * count_clipped: of each 8 x 8 pixels of `rows` <= 8 rows, how many of the values of every second pixel in
+     * every second row are 0 or full; what lies beyond counts as the last of those.
+     * blend: out = above + share * (below - above). */
+    void (*add_change)(void *values, int format, const float *change, float factor, ptrdiff_t n);
+    void (*limit_change)(float *change, const float *level, ptrdiff_t step, float deviations, float dotted,
+                         ptrdiff_t pixels);
+    void (*roughness)(const void *picture, ptrdiff_t row_bytes, int format, int blocks, float *out);
+    void (*count_clipped)(const void *picture, ptrdiff_t row_bytes, int format, int rows, int width,
+                          uint8_t *counts);
+    void (*blend)(const float *above, const float *below, float share, float *out, ptrdiff_t n);
+
     /* Floats as sums of two bf16: out[p, c] = in[p, c] rounded and out[p, channels + c] = the
      * difference, rounded; channels <= ZN_SPLIT_CHANNELS. */
     void (*split)(const float *in, int channels, uint16_t *out, int pixels);
