@@ -137,6 +137,7 @@ def extension(name: str, c_files: list[Path]) -> Extension:
         [str(FOLDER / f"{name}.pyx")],
         include_dirs=[str(C_FOLDER)],
         depends=HEADERS + [str(path) for path in c_files],
+        libraries=["m"],
         extra_compile_args=flags,
         extra_link_args=["-pthread", *sanitize],
     )

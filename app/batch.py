@@ -26,8 +26,6 @@ from .inputs import STDIO, Job, is_done, make_folder
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Reporter", "Work", "run_jobs", "show_plan", "wants_traceback"]
-
 
 def _in_one_row(text: str) -> str:
     """As much of a text as fits into a row of the terminal; what wraps could not be overwritten."""

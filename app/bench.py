@@ -19,8 +19,6 @@ from zenith_ae.errors import MissingDependencyError
 from .doctor import cpu_name, version
 from .session import Number
 
-__all__ = ["bench"]
-
 SIGMA = 25  # for denoisers that cannot estimate it
 
 

@@ -19,7 +19,7 @@ import click
 
 from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
-from zenith_ae.files import is_for_want_of_room, leave, reason, say, visible
+from zenith_ae.files import is_disk_full, leave, reason, say, visible
 
 from .batch import wants_traceback
 from .inputs import STDIO, Job, Kind
@@ -42,6 +42,7 @@ from .session import (
     read,
     read_frames,
     tagged,
+    with_options,
     write_stdout,
     writing,
 )
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from zenith_ae.images import Picture
     from zenith_ae.latents import LatentFile
     from zenith_ae.pipelines import Autoencoder
-
-__all__ = ["cli", "main"]
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -102,24 +101,25 @@ sigma_option = click.option(
 )  # fmt: skip
 
 passes_option = click.option(
-    "--passes", type=click.Choice(["1", "2", "4", "8"]), default="1", show_default=True,
+    "--passes", type=click.Choice([1, 2, 4, 8]), default=1, show_default=True,
     help="Take the mean over the picture turned and mirrored this many ways: nearer to the original, and "
     "as many times slower.",
 )  # fmt: skip
 
 
-def noise(command: Callable) -> Callable:
-    """The options of commands that denoise."""
-    for name, default, text in (
-        ("grain", 0.0, "How much of the finest brightness noise to leave."),
-        ("chroma", 1.0, "Share of the strength for colour noise."),
-        ("luma", 1.0, "Share of the strength for brightness noise."),
-        ("strength", 1.0, "How much of the noise to remove."),
-    ):
-        share = Number(0, 1)
-        option = click.option(f"--{name}", type=share, default=default, show_default=True, help=text)
-        command = option(command)
-    return sigma_option(passes_option(command))
+def share_option(name: str, default: float, text: str) -> Callable[[Callable], Callable]:
+    return click.option(f"--{name}", type=Number(0, 1), default=default, show_default=True, help=text)
+
+
+#: The options of commands that denoise.
+noise = with_options(
+    sigma_option,
+    passes_option,
+    share_option("strength", 1.0, "How much of the noise to remove."),
+    share_option("luma", 1.0, "Share of the strength for brightness noise."),
+    share_option("chroma", 1.0, "Share of the strength for colour noise."),
+    share_option("grain", 0.0, "How much of the finest brightness noise to leave."),
+)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Remove noise from pictures.")
@@ -153,8 +153,7 @@ def denoise(**options: Any) -> int:
 @writing
 @sigma_option
 @passes_option
-@click.option("--strength", type=Number(0, 1), default=1.0, show_default=True,
-              help="How much of the softness to remove.")  # fmt: skip
+@share_option("strength", 1.0, "How much of the softness to remove.")
 def deblur(**options: Any) -> int:
     """Make soft pictures sharp: slightly out of focus, enlarged, or blurred by a lens.
 
@@ -200,9 +199,8 @@ def watch(**options: Any) -> int:
 def denoising(session: Session) -> tuple[Read, Compute, Write]:
     """The stages of the commands that denoise or deblur."""
     options = session.options
-    names = ("strength", "luma", "chroma", "grain")
+    names = ("strength", "luma", "chroma", "grain", "passes")
     settings: dict[str, Any] = {name: options[name] for name in names if name in options}
-    settings["passes"] = int(options["passes"])
 
     def compute(job: Job, picture: Picture) -> tuple[Picture, dict[str, Any]]:
         model = session.load(options["model"])
@@ -360,9 +358,8 @@ def run(arguments: list[str] | None = None) -> int:
     # What Pillow finds odd about a file but reads all the same is not for users to act on.
     warnings.filterwarnings("ignore", module=r"PIL\.")
     # Let a polite kill remove temporary files too, and a terminal that goes, unless nohup said otherwise.
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     for name in ("stdin", "stdout", "stderr"):  # None where a shell closed it, as 2>&- does
         if getattr(sys, name) is None:
@@ -403,7 +400,7 @@ def run(arguments: list[str] | None = None) -> int:
         complain("not enough memory")
         return 1
     except OSError as error:
-        hint = "; free some room and try again" if is_for_want_of_room(error) else ""
+        hint = "; free some room and try again" if is_disk_full(error) else ""
         complain(f"{error.filename or 'standard output'}: {reason(error)}{hint}")
         try:
             sys.stdout.flush()

@@ -15,8 +15,6 @@ from .batch import Reporter, wants_traceback
 from .inputs import STDIO, Job
 from .session import ANY_PATH, read
 
-__all__ = ["info", "models"]
-
 # What the models that ship are for; what they are made of is in their configs.
 USES = {
     "zenith-denoise": "Removes noise (default of denoise)",

@@ -15,8 +15,6 @@ import click
 from zenith_ae import __version__
 from zenith_ae.errors import ZenithError, why_no_kernels
 
-__all__ = ["doctor"]
-
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")

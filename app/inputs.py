@@ -28,9 +28,6 @@ import click
 from zenith_ae.errors import ImageError, OutputError, ZenithError
 from zenith_ae.files import is_device, is_passed_by, is_result, reason
 
-__all__ = ["STDIO", "EmptyFolderError", "Job", "Kind", "SharedOutputError", "is_done", "make_folder",
-           "names_folder", "plan", "shared_output"]  # fmt: skip
-
 STDIO = "-"
 
 
@@ -525,8 +522,8 @@ def make_folder(output: str | Path) -> None:
     if len(letters) > _longest_name(place):
         raise OutputError(f"{output}: cannot write: this name is too long; choose another with -o")
     if not os.access(place, os.W_OK | os.X_OK):
-        flags = os.statvfs(place).f_flag if hasattr(os, "statvfs") else 0
-        why = os.strerror(errno.EROFS if flags & getattr(os, "ST_RDONLY", 0) else errno.EACCES)
+        read_only = os.statvfs(place).f_flag & os.ST_RDONLY
+        why = os.strerror(errno.EROFS if read_only else errno.EACCES)
         raise OutputError(f"{output}: cannot write: {why}; choose another place with -o")
 
 

@@ -7,10 +7,13 @@ works on them.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import io
 import logging
 import signal
 import socket
+import sys
+import termios
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -33,15 +36,13 @@ from zenith_ae.engine import Progress
 from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, WeightsError, ZenithError
 from zenith_ae.files import say, visible
 
-from .server_jobs import STALL, Worker
+from .server_jobs import PACE, STALL, Worker
 from .session import denoised, encoding_notes, noise_level
 from .tools import Limits
 
 if TYPE_CHECKING:
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Autoencoder, Denoiser
-
-__all__ = ["Limits", "create_app", "listen"]
 
 GRACE = 5  # seconds that open requests have when the server is told to end, and bodies that are in vain
 DRAIN = 32 * 2**20  # bytes of a body in vain that are read, so that its client sees the answer
@@ -402,9 +403,13 @@ curl --data-binary "@photo.latent.safetensors" "{escape(host)}/decode?format=web
 
 
 class _Protocol(H11Protocol):
-    """HTTP whose requests have `STALL` seconds for their heads: idle connections would take all there are."""
+    """HTTP whose requests have `STALL` seconds for their heads: idle connections would take all there are.
+
+    And whose answers are read by at least `PACE` bytes in that time: else each keeps its memory for ever.
+    """
 
     _patience: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -417,6 +422,33 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._stop_waiting()
+        self._stop_watching()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._reading is None:
+            self._watch_reader(None)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_watching()
+
+    def _watch_reader(self, before: int | None) -> None:
+        # What the system holds counts too: it takes more only when megabytes of that are gone.
+        try:
+            held = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        except OSError:  # not every system tells it of a socket
+            return
+        left = self.transport.get_write_buffer_size() + int.from_bytes(held, sys.byteorder)
+        if before is not None and before - left < PACE:
+            self.transport.abort()
+        else:
+            self._reading = self.loop.call_later(STALL, self._watch_reader, left)
+
+    def _stop_watching(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     def _await_head(self) -> None:
         if self.conn.their_state is not h11.IDLE:
@@ -453,10 +485,9 @@ def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
 @contextmanager
 def _ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
     """SIGHUP ends a server as SIGTERM does, which it minds itself."""
-    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-    handler = signal.getsignal(hangup) if hangup else signal.SIG_IGN
+    handler = signal.getsignal(signal.SIGHUP)
     elsewhere = threading.current_thread() is not threading.main_thread()
-    if hangup is None or handler is signal.SIG_IGN or elsewhere:
+    if handler is signal.SIG_IGN or elsewhere:
         yield
         return
     came = threading.Event()
@@ -465,10 +496,10 @@ def _ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
         came.set()
         server.should_exit = True
 
-    signal.signal(hangup, end)
+    signal.signal(signal.SIGHUP, end)
     try:
         yield
     finally:
-        signal.signal(hangup, handler)
+        signal.signal(signal.SIGHUP, handler)
     if came.is_set():
-        signal.raise_signal(hangup)
+        signal.raise_signal(signal.SIGHUP)

@@ -21,14 +21,13 @@ from starlette.requests import ClientDisconnect
 from zenith_ae.engine import Progress
 from zenith_ae.errors import ConfigError, ImageError, LatentError
 
+from .models import Models
 from .tools import Limits
-
-__all__ = ["Job", "Worker", "is_working"]
 
 #: What makes an answer of a body. It reports its progress, which ends it where nobody waits any more.
 Job = Callable[[bytes, Progress], Response]
 
-STALL, PACE = 10, 2**14  # seconds in which so many bytes come, or the rest, else a body is given up
+STALL, PACE = 10, 2**14  # seconds in which so many bytes come or are taken, or the rest, else it is given up
 _AS_CURL_SAYS = "application/x-www-form-urlencoded"  # of any file, unless told otherwise
 _THREADS = "zenith-job"  # how names of threads begin
 
@@ -41,11 +40,10 @@ class Worker:
     """Runs jobs in threads, within the limits, and counts."""
 
     def __init__(self, limits: Limits, threads: int | None) -> None:
-        self.limits, self.threads = limits, threads
+        self.limits = limits
         self.executor = ThreadPoolExecutor(limits.jobs, thread_name_prefix=_THREADS)
         self.waiting = 0
-        self.models: dict[str, Any] = {}
-        self.loading = threading.Lock()
+        self.models = Models(threads)
         registry = self.registry = CollectorRegistry()
         self.requests = Counter(
             "zenith_requests", "Requests by operation and status.", ["operation", "status"], registry=registry
@@ -64,17 +62,14 @@ class Worker:
 
     def model(self, name: str, kind: str) -> Any:
         """A shipped model, loaded at its first use. Files of the server are out of reach."""
-        from zenith_ae.pipelines import load
         from zenith_ae.weights import available_weights
 
         if name not in available_weights():
             raise ConfigError(f"no model {name!r:.60}; there are {', '.join(available_weights())}")
-        with self.loading:  # several jobs may be the first to ask
-            if name not in self.models:
-                self.models[name] = load(name, threads=self.threads)
-        if self.models[name].kind != kind:
+        model = self.models.get(name)
+        if model.kind != kind:
             raise ConfigError(f"{name} is no {kind}; /models lists them")
-        return self.models[name]
+        return model
 
     async def run(self, operation: str, request: Request, work: Job) -> Response:
         """What ``work`` makes of the body of a request.

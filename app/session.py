@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Denoiser
 
-__all__ = [
-    "ANY_PATH", "EQUAL", "Compute", "Made", "Model", "Number", "Read", "Session", "Sigma", "Tile", "Write",
-    "chosen_tag", "common", "denoised", "encoding_notes", "facts", "output_name", "picture_kind",
-    "picture_suffix", "picture_writer", "read", "read_frames", "tagged", "write_stdout",
-    "writing",
-]  # fmt: skip
-
 #: What networks made of each frame of a picture: the mean noise level, and the changes.
 Made: TypeAlias = "list[tuple[float, list[Change]]]"
 
@@ -118,6 +111,17 @@ class Sigma(AutoOr):
             self.fail(f"{value!r} is not auto or a number in 0..255", param, ctx)
 
 
+def with_options(*options: Callable[[Callable], Callable]) -> Callable[[Callable], Callable]:
+    """A decorator that gives a command these options, in the order in which its help lists them."""
+
+    def decorate(command: Callable) -> Callable:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def common(model: str | None, what: str, folder: bool = False) -> Callable[[Callable], Callable]:
     """The options that every command on files has; or one on a ``folder``, which makes many files."""
     text = f"[default: {model}]" if model else "[default: the one named in the latent file]"
@@ -140,31 +144,22 @@ def common(model: str | None, what: str, folder: bool = False) -> Callable[[Call
         click.option("-v", "--verbose", is_flag=True, help="Print more."),
     ]  # fmt: skip
 
-    def decorate(command: Callable) -> Callable:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return with_options(*options)
 
 
-def writing(command: Callable) -> Callable:
-    """The options of commands that write pictures."""
-    options = [
-        click.option("--format", "suffix", metavar="EXT",
-                     help="Format of outputs without -o FILE: png, jpg, ... "
-                          "[default: the input's ending, or png; of HEIC jpg]"),
-        click.option("--tag", metavar="TEXT",
-                     help="What the names of outputs have before the ending: photo.TAG.jpg; '' keeps the "
-                          "input's, with -o DIR. [default: denoised, or what else was done]"),
-        click.option("--quality", type=click.IntRange(1, 100),
-                     help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
-        click.option("--strip/--keep-metadata",
-                     help="Leave out EXIF, XMP and resolution; colours stay right. [default: keep]"),
-    ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+#: The options of commands that write pictures.
+writing = with_options(
+    click.option("--format", "suffix", metavar="EXT",
+                 help="Format of outputs without -o FILE: png, jpg, ... "
+                      "[default: the input's ending, or png; of HEIC jpg]"),
+    click.option("--tag", metavar="TEXT",
+                 help="What the names of outputs have before the ending: photo.TAG.jpg; '' keeps the "
+                      "input's, with -o DIR. [default: denoised, or what else was done]"),
+    click.option("--quality", type=click.IntRange(1, 100),
+                 help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
+    click.option("--strip/--keep-metadata",
+                 help="Leave out EXIF, XMP and resolution; colours stay right. [default: keep]"),
+)  # fmt: skip
 
 
 def number_of(count: int, noun: str) -> str:

@@ -12,8 +12,6 @@ from zenith_ae.files import reason
 
 from .session import Model, Number
 
-__all__ = ["Limits", "completion", "convert", "serve"]
-
 
 @click.command(short_help="Print a script that completes commands in your shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

@@ -14,9 +14,7 @@ from click.core import ParameterSource
 from zenith_ae.errors import CheckpointError, ConfigError, OutputError
 from zenith_ae.files import visible
 
-from .session import Number
-
-__all__ = ["evaluate", "train"]
+from .session import Number, with_options
 
 SEED = click.IntRange(0, 2**32 - 1)
 
@@ -55,9 +53,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--init", metavar="NAME|FILE", help="Weights to start from."),
         click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(*options)(command)
 
 
 def _file_name(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
@@ -441,7 +437,7 @@ def autoencode(
               help="Ground truth of real noisy pictures, by the same names.")  # fmt: skip
 @click.option("--other", metavar="NAME|FILE",
               help="Another autoencoder to exchange encoder and decoder with.")  # fmt: skip
-@click.option("--passes", type=click.Choice(["1", "2", "4", "8"]), default="1", show_default=True,
+@click.option("--passes", type=click.Choice([1, 2, 4, 8]), default=1, show_default=True,
               help="Passes of a denoiser, as in `zenith-ae denoise`.")  # fmt: skip
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the noise.")
 @click.option("--limit", type=click.IntRange(1), help="Measure only the first pictures.")
@@ -465,7 +461,7 @@ def evaluate(
     grey: bool,
     reference: str | None,
     other: str | None,
-    passes: str,
+    passes: int,
     seed: int,
     limit: int | None,
     threads: int | None,
@@ -518,7 +514,7 @@ def evaluate(
         result = evaluate_model(
             measured, source, sigmas=sigmas or None, seed=seed, limit=limit,
             degradations=degradations or None, grey=grey, reference=reference, other=second,
-            passes=int(passes), progress=progress, observe=places,
+            passes=passes, progress=progress, observe=places,
         )  # fmt: skip
         click.echo(to_json(result) if as_json else format_table(result, pictures))
         if places is not None:

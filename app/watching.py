@@ -14,8 +14,6 @@ from zenith_ae.errors import FormatError, OutputError
 from .batch import Reporter, Work, run_jobs
 from .inputs import EmptyFolderError, Job, SharedOutputError, is_done, shared_output
 
-__all__ = ["Watch"]
-
 #: It rests at least this many times as long as a look at its folder took the CPU.
 LOOKING = 4
 

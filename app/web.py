@@ -20,8 +20,6 @@ import click
 from zenith_ae.errors import ConfigError, MissingDependencyError
 from zenith_ae.files import reason, say
 
-__all__ = ["Guard", "example_pictures", "serve", "ui"]
-
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

@@ -17,8 +17,6 @@ from zenith_ae.training.degradations import blur
 
 from .session import EQUAL
 
-__all__ = ["decibels", "does", "fidelity", "harmed", "middle", "timed"]
-
 #: The largest picture that models are compared on; of larger ones the middle is taken.
 COMPARE_PIXELS = 2**21
 #: The largest that each is tried on before it is timed: of others a first time is little of the whole.

@@ -15,8 +15,6 @@ from zenith_ae.pipelines import PASSES
 from .web_jobs import Workshop, noise_settings, shipped_models
 from .web_windows import DEVICE, guarded
 
-__all__ = ["add_endpoints"]
-
 
 def add_endpoints(workshop: Workshop) -> None:
     """The API: each endpoint takes files and settings, and gives files and a JSON object of facts."""

@@ -11,7 +11,6 @@ import math
 import os
 import secrets
 import shutil
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,7 +23,7 @@ from typing import Any, TypeVar
 from zenith_ae.batches import to_rgb
 from zenith_ae.engine import Pieces, Progress
 from zenith_ae.errors import ConfigError, ImageError, LatentError, ZenithError
-from zenith_ae.files import is_for_want_of_room, say
+from zenith_ae.files import is_disk_full, say
 from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import Picture, check_size, read_picture, to_8_bits
 from zenith_ae.latents import (
@@ -39,12 +38,11 @@ from zenith_ae.latents import (
 )
 from zenith_ae.pipelines import check_passes
 
+from .models import Models
 from .session import Made, denoised, encoding_notes, output_name
 from .web_comparison import decibels, does, fidelity, harmed, middle, timed
 from .web_previews import write_channels, write_difference, write_preview, write_thumbnail
 from .web_zip import Source, Unbuffered, append, is_picture, is_zip, zipped_pictures
-
-__all__ = ["BatchState", "Result", "Workshop", "noise_settings", "sharpens", "shipped_models", "short"]
 
 #: Results and uploads older than this are removed.
 KEEP_SECONDS = 6 * 3600
@@ -156,9 +154,8 @@ class Workshop:
     """
 
     def __init__(self, folder: Path, threads: int | None = None, max_bytes: int = 200 * 2**20) -> None:
-        self.folder, self.threads, self.max_bytes = Path(folder), threads, max_bytes
-        self._models: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self.folder, self.max_bytes = Path(folder), max_bytes
+        self._models = Models(threads)
         self._kept: set[Path] = set()
         self._made: tuple[Any, Made] = None, []  # what it is of, and what a network made of that
 
@@ -166,12 +163,7 @@ class Workshop:
         """A shipped model, loaded once. Names come from visitors: files are not looked for."""
         if name not in shipped_models(kind):
             raise ImageError(f"{name}: no such {kind}; choose one of {', '.join(shipped_models(kind))}")
-        with self._lock:
-            if name not in self._models:
-                from zenith_ae.pipelines import load
-
-                self._models[name] = load(name, threads=self.threads)
-            return self._models[name]
+        return self._models.get(name)
 
     def new_folder(self) -> Path:
         """A folder for one job's results; those of long ago are removed."""
@@ -195,7 +187,7 @@ class Workshop:
         if isinstance(error, ZenithError):
             text = " ".join(str(error).split()).replace(f"{self.folder}{os.sep}", "")
             return text.replace("; set ZENITH_MAX_PIXELS to allow it", "; make it smaller first")
-        if is_for_want_of_room(error):
+        if is_disk_full(error):
             return f"{name}: no room for the result on the computer that works here; free some and try again"
         say(f"zenith-ae: {name}: unexpected {type(error).__name__}: {error}")
         return f"{name}: something unexpected went wrong ({type(error).__name__}); please report it"
@@ -467,7 +459,7 @@ class Workshop:
                             state.thumbnails.append((thumbnail, source.name))
                 except Exception as error:
                     state.failed.append((source.name, self.describe(error, source.name)))
-                    if is_for_want_of_room(error):  # nor is there any for those to come
+                    if is_disk_full(error):  # nor is there any for those to come
                         break
                 finally:
                     state.done += 1

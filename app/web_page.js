@@ -26,6 +26,11 @@
         for (const picture of document.querySelectorAll('.examples img'))
             if (!picture.alt) picture.alt = 'Example ' + picture.src.split('/').pop();
         for (const place of document.querySelectorAll('.outcome')) place.setAttribute('aria-live', 'polite');
+        for (const [picture, name] of [['before', 'Before'], ['after', 'After'], ['removed', 'The difference']])
+            for (const shown of document.querySelectorAll(`.results img[src$="/${picture}.png"]`)) {
+                shown.alt = name;
+                shown.closest('button')?.setAttribute('aria-label', name);
+            }
     });
 
     // A picture that is dropped beside its place is taken all the same: the browser would leave the page for it.
@@ -57,8 +62,8 @@
             const words = place ? `Place ${place} in the queue` : '';
             if (line.dataset.place === words) continue;
             line.dataset.place = words;
-            line.role = 'status';
-            line.ariaLabel = words;
+            line.role = words ? 'status' : null;
+            line.ariaLabel = words || null;
         }
     }, {characterData: true});
 
@@ -92,7 +97,8 @@
                 if (result && known.asked) Object.assign(known, {of: known.asked, asked: null, busy: false});
                 if (result) follow(tab);
             }
-            const shown = !!place?.querySelector('.result'), stale = shown && others(tab).length > 0;
+            const shown = !!place?.querySelector('.result');
+            const stale = shown && !place.querySelector('.result.fixed') && others(tab).length > 0;
             place?.classList.toggle('stale', stale);
             place?.classList.toggle('earlier', shown && known.busy && !stale);
         }

@@ -27,8 +27,6 @@ from .web_endpoints import add_endpoints
 from .web_jobs import BatchState, Workshop, noise_settings, sharpens, shipped_models, short
 from .web_windows import DEVICE, StoppedError, View, Views, guarded
 
-__all__ = ["SCRIPT", "STYLE", "build", "theme"]
-
 #: What Gradio puts into the page.
 STYLE, SCRIPT = (Path(__file__).with_name(f"web_page.{kind}") for kind in ("css", "js"))
 
@@ -266,6 +264,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
                 controls = _noise_controls()
             buttons = _Buttons(views, "Denoise", "denoise")
             adjust = gr.Button("Adjust", visible="hidden", elem_classes="adjust")
+            estimate, own_level = gr.Number(visible=False), gr.Checkbox(False, visible=False)
         with gr.Column(scale=7, min_width=300, elem_classes="results"):
             wait = gr.HTML(words.placeholder("Your picture appears here", "Drop one, or click an example."))
             slider = gr.ImageSlider(label="Before and after", type="filepath", visible=False, max_height=560,
@@ -307,10 +306,11 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         before = result.files["before"]
         updates = blank() | {
             slider: gr.ImageSlider(value=(before, before), visible=True),
-            facts: words.cards(words.picture_card(result.facts), words.noise_card(result.facts)),
+            facts: words.cards(words.picture_card(result.facts), words.noise_card(result.facts))
+            + words.reduced(result.facts),
         }
-        if (sigma := result.facts.get("sigma")) is not None:  # where it begins if somebody takes over by hand
-            updates[level] = min(100.0, round(sigma * 2) / 2)
+        if (sigma := result.facts.get("sigma")) is not None:
+            updates[estimate] = min(100.0, round(sigma * 2) / 2)
         return updates
 
     safe_look = _for_page(workshop, look, facts, blank)
@@ -350,9 +350,14 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             removed_note: f"<p class=note>{note}</p>",
         }
 
+    file.change(None, None, own_level, js="() => false", **PRIVATE)
+    level.input(None, None, own_level, js="() => true", **PRIVATE)
     file.change(turn, file, outputs, **AT_ONCE, **PRIVATE).then(
-        show, [file, model], [*outputs, level], show_progress_on=facts, **DEVICE, **PRIVATE
-    )
+        show, [file, model], [*outputs, estimate], show_progress_on=facts, **LATEST, **DEVICE, **PRIVATE
+    ).then(  # where the level begins if somebody takes over by hand, who may have done so meanwhile
+        None, [estimate, own_level, level], level, js="(found, own, level) => own ? level : found ?? level",
+        **PRIVATE,
+    )  # fmt: skip
     work = _for_file(workshop, views, run, facts, blank, buttons.idle)
     for button, following in ((buttons.go, True), (adjust, False)):
         button.click(
@@ -428,7 +433,9 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         shape = found["latent_shape"]
         note = f"{shape[1]} channels of {shape[3]} × {shape[2]}: blue below, orange above a channel's mean."
         updates = blank() | {
-            facts: f"<div class=result>{words.cards(*cards)}</div>" + words.notes(found),
+            # The settings are none of a latent file's, which names its own model.
+            facts: f"<div class='result{' fixed' if decode else ''}'>{words.cards(*cards)}</div>"
+            + words.notes(found),
             get: _download(found, files["picture"], "picture"),
             grid: gr.Accordion(visible=True),
             channels: files["channels"],

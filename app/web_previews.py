@@ -14,8 +14,6 @@ from zenith_ae.batches import to_rgb
 from zenith_ae.image_writing import describes
 from zenith_ae.images import Picture, to_8_bits, to_pil
 
-__all__ = ["write_channels", "write_difference", "write_preview", "write_thumbnail"]
-
 #: Larger pictures are shown smaller; the files to download never are.
 PREVIEW_PIXELS = 2**24
 #: Above this, what is shown is a JPEG.

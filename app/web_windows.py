@@ -18,8 +18,6 @@ from zenith_ae.errors import ZenithError
 
 from .web_jobs import Workshop
 
-__all__ = ["DEVICE", "StoppedError", "View", "Views", "guarded"]
-
 #: The queue of all jobs on models, of which one is at work at a time.
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 

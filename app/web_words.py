@@ -9,23 +9,6 @@ from typing import Any
 from .session import EQUAL
 from .web_jobs import BatchState, Result, short
 
-__all__ = [
-    "batch_status",
-    "cards",
-    "closeness_card",
-    "comparison_table",
-    "decibels",
-    "duration",
-    "file_size",
-    "latents_card",
-    "noise_card",
-    "notes",
-    "picture_card",
-    "placeholder",
-    "speed_bars",
-    "time_card",
-]
-
 #: Pillow's modes for people; those that are not here say it themselves.
 WORDS = {"L": "grey", "I;16": "grey", "I": "grey", "F": "grey", "LA": "grey and alpha", "P": "palette",
          "RGBA": "RGB and alpha", "1": "black and white"}  # fmt: skip
@@ -43,9 +26,8 @@ def cards(*items: tuple[str, str]) -> str:
 def picture_card(facts: dict[str, Any]) -> tuple[str, str]:
     mode = WORDS.get(facts["mode"], facts["mode"])
     kind = f"{facts['format'] or ''} {mode}, {facts['bits']} bit".strip()
-    return html.escape(
-        facts["name"]
-    ), f"{facts['width']} × {facts['height']} <small>{html.escape(kind)}</small>"
+    size = f"{facts['width']} × {facts['height']} <small>{html.escape(kind)}</small>"
+    return html.escape(facts["name"]), size
 
 
 def noise_card(facts: dict[str, Any]) -> tuple[str, str]:
@@ -54,13 +36,13 @@ def noise_card(facts: dict[str, Any]) -> tuple[str, str]:
     level = facts["sigma"]
     bounds = ((2, "hardly any"), (8, "faint"), (20, "visible"), (40, "strong"), (256, "very strong"))
     words = next(word for bound, word in bounds if level < bound or bound == 256)
-    return "Noise level" + (
-        " found" if facts.get("estimated", True) else ""
-    ), f"{level:.1f} <small>{words}</small>"
+    title = "Noise level found" if facts.get("estimated", True) else "Noise level"
+    return title, f"{level:.1f} <small>{words}</small>"
 
 
 def time_card(facts: dict[str, Any]) -> tuple[str, str]:
-    speed = f"{facts['megapixels_per_second']:g} megapixels/s"
+    rate = facts["megapixels_per_second"]
+    speed = f"{rate:g} megapixels/s" if rate >= 0.01 else ""  # which says nothing of a few pixels
     if facts.get("remembered"):
         speed = "without the network"
     return "Time", f"{duration(facts['seconds'])} <small>{speed}</small>"
@@ -93,6 +75,12 @@ def notes(facts: dict[str, Any]) -> str:
     return "".join(f"<p class=note>Note: {html.escape(note)}.</p>" for note in notes)
 
 
+def reduced(facts: dict[str, Any]) -> str:
+    """Of a picture that is only shown yet: whether it is so at its size."""
+    size = facts.get("shown", 1)
+    return f"<p class=note>Note: shown here at {size:.0%} of its size.</p>" if size < 1 else ""
+
+
 def batch_status(state: BatchState) -> str:
     done, total, left, good = state.done, state.total, state.seconds_left, state.good
     parts = [f'<progress class=bar max="{total}" value="{done + state.share:g}"></progress>']
@@ -106,6 +94,8 @@ def batch_status(state: BatchState) -> str:
         text = f"{done} of {total}, now {html.escape(state.current)}"
         rest = "" if left is None else f", about {duration(left, guessed=True)} to go"
         parts.append(f"<p><b>{text}</b>{rest}</p>")
+    if state.finished and good > len(state.thumbnails):
+        parts.append(f"<p class=note>The first {len(state.thumbnails)} are shown; all are in the ZIP.</p>")
     if good:
         speed = f"{_rounded(rate, 2)} megapixels per second"
         parts.append(f"<p class=note>{speed}, reading and writing included</p>")

@@ -17,8 +17,6 @@ from zenith_ae.errors import ImageError
 from zenith_ae.files import is_passed_by
 from zenith_ae.images import FOREIGN_SUFFIXES, READABLE_SUFFIXES, Picture, read_picture
 
-__all__ = ["Source", "Unbuffered", "append", "is_picture", "is_zip", "safe_name", "zipped_pictures"]
-
 ZIP_ENTRIES = 5000
 #: All files of a ZIP together, in units of the upload limit.
 ZIP_TIMES = 20

@@ -27,18 +27,6 @@ from zenith_ae.measure import measured_parts, part_input
 from zenith_ae.models.modules import frozen_module
 from zenith_ae.weights import Weights
 
-__all__ = [
-    "CONTENDERS",
-    "ffdnet",
-    "limit_threads",
-    "modules",
-    "onnx_model",
-    "own_calls",
-    "own_dtypes",
-    "part_inputs",
-    "pipeline",
-]
-
 Calls = dict[str, Callable[[], Any]]
 Modules = Mapping[str, nn.Module]
 Inputs = Mapping[str, NDArray[np.float32]]

@@ -1,9 +1,10 @@
-"""Write docs/gallery.md and its pictures: ``python benchmarks/gallery.py``.
+"""Write docs/gallery.md, its pictures, and the README's picture: ``python benchmarks/gallery.py``.
 
 Public-domain pictures that scikit-image carries get noise or blur of known kinds and fixed seeds,
 and go through the shipped models at their defaults: what ``zenith-ae denoise FILE`` does, the noise
 level estimated. All figures are of the whole pictures, and of this run, in float32, so that they are the
-same on every machine but for the last digit. Needs scikit-image.
+same on every machine but for the last digit. The README's picture is examples/cat.png, noisy and denoised.
+Needs scikit-image.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training import degradations
 from zenith_ae.weights import available_weights
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 FOLDER = DOCS / "images" / "gallery"
 BYTES = 1_500_000  # of all pictures together
 SIDE = 160  # of a crop, which is shown at 200 %
@@ -102,7 +104,15 @@ def main() -> None:
         shutil.rmtree(FOLDER, ignore_errors=True)
         shutil.copytree(made, FOLDER)
     (DOCS / "gallery.md").write_text(text, "utf-8")
+    before_after()
     print(f"{len(files)} pictures, {size / 1e6:.2f} MB")
+
+
+def before_after() -> None:
+    """Write the README's picture: noisy, and what ``zenith-ae denoise examples/cat.png`` makes of it."""
+    with Image.open(ROOT / "examples" / "cat.png") as noisy:
+        clean = zenith_ae.load("zenith-denoise", dtype="float32")(noisy)
+        save(DOCS / "images" / "before_after.webp", [noisy, clean], quality=90)
 
 
 def render(folder: Path) -> str:
@@ -182,12 +192,12 @@ def crop(picture: np.ndarray, y: int, x: int, side: int) -> Image.Image:
     return piece.resize((2 * side, 2 * side), Image.Resampling.NEAREST)
 
 
-def save(file: Path, pieces: list[Image.Image]) -> None:
+def save(file: Path, pieces: list[Image.Image], quality: int = 86) -> None:
     width, height = pieces[0].size
     row = Image.new("RGB", (len(pieces) * (width + GAP) - GAP, height), "white")
     for i, piece in enumerate(pieces):
         row.paste(piece, (i * (width + GAP), 0))
-    row.save(file, quality=86, method=6)
+    row.save(file, quality=quality, method=6)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ were sharpened, as phones do, of which every other or third pixel is left out, w
 vivid or lie apart, which were dithered, or whose values were stretched, so far that much of them is black
 or white, also with white noise on top. Drawings are of thin strokes (text and shapes in a few plain
 colours, without soft edges), of soft edges (a page of text, an interface or line art), halftones, as of
-print, and pages of small print, as they are and with some harm. Dots are pixels that are black or white, or
-(hot) single values of bright colours beside weak white noise. PSNR in dB is that of the picture's own
-pixels.
+print, pages of small print, letters by subpixels and music on paper, as they are and with some harm. Dots
+are pixels that are black or white, or (hot) single values of bright colours beside weak white noise. PSNR in
+dB is that of the picture's own pixels.
 
     python benchmarks/night_and_frames.py [MODEL...] [--pictures 24]
 """
@@ -32,7 +32,7 @@ from typing import Any
 
 import click
 import numpy as np
-from PIL import Image, ImageFilter, ImageOps
+from PIL import Image, ImageDraw, ImageFilter, ImageOps
 from quality import CBSD68
 
 import zenith_ae
@@ -50,6 +50,7 @@ from zenith_ae.training.degradations import (
     salt_and_pepper,
     saturated,
 )
+from zenith_ae.training.drawings import SIZE as SIZE_OF_DRAWINGS
 from zenith_ae.training.drawings import halftone, interface, line_art, small_print, strokes, text
 
 Harm = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # (1, H, W, 3) in [0, 1]
@@ -57,6 +58,36 @@ Harm = Callable[[np.ndarray, np.random.Generator], np.ndarray]  # (1, H, W, 3) i
 
 def _mottle(level: float, radius: float, sharpening: float = 0.0) -> Harm:
     return lambda clean, rng: mottled(clean, rng, level / 255, radius, 0.3, 3.0, sharpening)[0]
+
+
+# --- drawings that no training has ------------------------------------------------------------------
+
+
+def _by_subpixels(rng: np.random.Generator) -> Image.Image:
+    """Text as screens show it, each colour of a pixel a third of its width aside (as ClearType does)."""
+    pages = np.concatenate([np.concatenate([np.asarray(text(rng)) for _ in range(3)], 1) for _ in range(3)])
+    fine = pages.reshape(len(pages) // 3, 3, -1, 3).mean(axis=1)
+    wide = np.pad(fine, [(0, 0), (2, 2), (0, 0)], mode="edge")
+    soft = sum(w * wide[:, i : i + fine.shape[1]] for i, w in enumerate((1, 2, 3, 2, 1))) / 9
+    return Image.fromarray(np.uint8(np.stack([soft[:, c::3, c] for c in range(3)], axis=2) + 0.5))
+
+
+def _music(rng: np.random.Generator) -> Image.Image:
+    """Notes on staves, on paper that light falls on from one side."""
+    height, width = SIZE_OF_DRAWINGS
+    page = Image.new("L", (3 * width, 3 * height), 255)
+    pen = ImageDraw.Draw(page)
+    apart = int(rng.integers(14, 22))  # lines of a staff
+    for top in range(3 * apart, page.height, 9 * apart):
+        for line in range(5):
+            pen.line([(0, top + line * apart), (page.width, top + line * apart)], 0, 3)
+        for x in range(40, page.width, int(rng.integers(36, 70))):
+            y = top + int(rng.integers(-1, 5)) * apart
+            pen.ellipse((x, y, x + 1.2 * apart, y + 0.9 * apart), 0)
+            pen.line([(x + 1.15 * apart, y + apart // 2), (x + 1.15 * apart, y - 3 * apart)], 0, 3)
+    ink = np.asarray(page.resize((width, height), Image.Resampling.LANCZOS))[..., None] / 255
+    shade = np.linspace(*rng.uniform(0.75, 0.95, 2), width)[:, None]
+    return Image.fromarray(np.uint8(ink * shade * np.array([245, 240, 228]) + 0.5))
 
 
 # Root mean square of the camera's noise, and what else there is to its mixture.
@@ -92,6 +123,8 @@ DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = 
     "soft edges": (text, interface, line_art),
     "halftones": (halftone,),
     "small print": (small_print,),
+    "letters by subpixels": (_by_subpixels,),
+    "music on paper": (_music,),
 }
 HARM: dict[str, Harm] = {  # what happened to a drawing
     "as they are": lambda clean, rng: clean,

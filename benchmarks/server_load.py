@@ -26,8 +26,6 @@ import numpy as np
 import safetensors.numpy
 from PIL import Image
 
-__all__ = ["Load", "resident", "run", "server"]
-
 
 @dataclass
 class Load:

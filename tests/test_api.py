@@ -119,6 +119,14 @@ def test_wrong_arguments_are_value_errors(sigma_denoiser, tmp_path):
     for call in (lambda: zenith_ae.read_latents(3), lambda: zenith_ae.write_latents(3, latents)):
         with pytest.raises(ValueError, match="not int"):
             call()
+    for call in (lambda: zenith_ae.read_latents(""), lambda: zenith_ae.write_latents("", latents),
+                 lambda: zenith_ae.write_picture(picture, "")):  # fmt: skip
+        with pytest.raises(ValueError, match="the path is empty"):
+            call()
+    with pytest.raises(ValueError, match="dtype must be"):
+        zenith_ae.write_latents(tmp_path / "z", latents, dtype=["fp16"])
+    zenith_ae.write_picture(picture, tmp_path / "b.jpg", quality=np.int64(90))
+    (tmp_path / "b.jpg").unlink()
     for wrong in ("90", 90.5, 90.0, True, 0, 101):
         with pytest.raises(ValueError, match="quality must be a whole number from 1 to 100"):
             zenith_ae.write_picture(picture, tmp_path / "a.jpg", quality=wrong)

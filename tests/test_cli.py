@@ -1703,7 +1703,7 @@ def test_every_command_with_passes_has_those_of_the_library():
 
     for command in (cli.denoise, cli.deblur, cli.watch, evaluate):
         (option,) = (p for p in command.params if p.name == "passes")
-        assert tuple(option.type.choices) == tuple(map(str, PASSES))
+        assert tuple(option.type.choices) == PASSES
 
 
 def test_formats_of_latents_are_those_of_the_library():

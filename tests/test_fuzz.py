@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from zenith_ae import files
@@ -37,7 +36,6 @@ def test_the_fuzzer_notices_what_it_looks_for(monkeypatch):
     assert "IndexError" in wrong[0]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs kill -9")
 def test_a_killed_batch_leaves_whole_files_and_a_rerun_completes_it(tmp_path, sigma_denoiser):
     rng = np.random.default_rng(0)
     (tmp_path / "in").mkdir()

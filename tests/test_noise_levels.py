@@ -343,3 +343,48 @@ def test_no_product_of_patches_wakes_the_threads_of_a_blas(count):
     parts = noise_levels._in_parts(patches)
     assert np.array_equal(np.concatenate(parts, axis=1), patches)
     assert all(25 * 25 * part.shape[1] < 2**18 for part in parts)
+
+
+def staves(rng):
+    """(256, 256, 3) lines of 2 pixels every 6 rows, and some across, in grey on paper."""
+    page = np.full((256, 256), 200.0)
+    page[::6] = page[1::6] = 60
+    for x in rng.integers(0, 256, 24):
+        page[:, x] = 60
+    return np.repeat(page[..., None], 3, axis=2)
+
+
+def test_gaussian_noise_is_found_whole_where_strokes_hide_it():
+    rng = np.random.default_rng(0)
+    noisy = np.uint8(np.clip(staves(rng) + rng.normal(0, 8, (256, 256, 3)), 0, 255) + 0.5)
+    level = np.full((32, 32), 3, np.float32)
+    noise_levels.bring_to_measured(noisy, level)
+    assert level.mean() == pytest.approx(8, rel=0.1)
+
+
+def test_edges_between_plain_colours_are_no_noise():
+    """As letters, which leave no place without an edge, but many without a difference."""
+    rng = np.random.default_rng(0)
+    crisp = np.repeat(rng.integers(0, 256, (256, 64, 3), dtype=np.uint8), 4, axis=1)
+    level = np.full((32, 32), 0.05, np.float32)
+    noise_levels.bring_to_measured(crisp, level)
+    assert (level == np.float32(0.05)).all()
+    soft = np.uint8(
+        crisp * 0.8 + rng.normal(20, 2, crisp.shape).clip(0, 40)
+    )  # there is noise too: a little more
+    noise_levels.bring_to_measured(soft, level)
+    assert level.mean() == pytest.approx(2, abs=0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_a_channel_that_alone_shows_anything(dtype):
+    picture = np.zeros((20, 30, 3), dtype)
+    assert noise_levels.only_channel(picture) is None
+    picture[..., 2] = 1
+    assert noise_levels.only_channel(picture) is None
+    picture[::2, :, 1] = 1
+    assert noise_levels.only_channel(picture) == 1
+    picture[5, 5, 2] = 0  # where few pixels do not tell
+    assert noise_levels.only_channel(picture) is None
+    picture[:, ::2, 0] = 1
+    assert noise_levels.only_channel(picture) is None

@@ -400,6 +400,11 @@ def test_an_expert_comes_with_what_tells_where_to_use_it(expert):
         expert.engine.run("sorter", picture, plane=picture[..., 0])
 
 
+def test_a_matrix_is_an_array_of_grey(dn):
+    grey = noise((8, 8, 1))[..., 0]
+    assert np.array_equal(dn(np.asmatrix(grey), sigma=5), dn(grey, sigma=5))
+
+
 def test_masked_arrays_are_refused(dn):
     with pytest.raises(ImageError, match="fill it first"):
         dn(np.ma.masked_array(noise((8, 8, 3)), mask=True))

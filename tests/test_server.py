@@ -1,6 +1,7 @@
 """The HTTP server, in this process through an ASGI client, and as a program."""
 
 import asyncio
+import contextlib
 import gzip
 import io
 import json
@@ -405,32 +406,63 @@ def test_what_nobody_waits_for_any_more_is_not_encoded(monkeypatch):
     assert not encoded
 
 
-def test_a_connection_without_a_whole_head_of_a_request_is_closed(monkeypatch):
+@contextlib.contextmanager
+def listening(app):
+    """The address of a server of this app, which answers by our protocol."""
     uvicorn = pytest.importorskip("uvicorn")
-    monkeypatch.setattr(server_module, "STALL", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(create_app(threads=1), log_level="error", http=server_module._Protocol)
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", http=server_module._Protocol))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
-            address = listener.getsockname()
-            with socket.create_connection(address, timeout=30) as silent, \
-                    socket.create_connection(address, timeout=30) as slow, \
-                    socket.create_connection(address, timeout=30) as good:  # fmt: skip
-                slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: ")
-                good.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert good.recv(99).startswith(b"HTTP/1.1 200")
-                assert silent.recv(1) == slow.recv(1) == b""
-            with socket.create_connection(address, timeout=30) as late:  # one that takes its time, but comes
-                late.sendall(b"POST /denoise HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n")
-                time.sleep(1.5)
-                late.sendall(b"what")
-                assert late.recv(99).startswith(b"HTTP/1.1 400")
+            yield listener.getsockname()
         finally:
             server.should_exit = True
             thread.join(30)
     assert not thread.is_alive()
+
+
+def test_a_connection_without_a_whole_head_of_a_request_is_closed(monkeypatch):
+    monkeypatch.setattr(server_module, "STALL", 1.0)
+    with listening(create_app(threads=1)) as address:
+        with socket.create_connection(address, timeout=30) as silent, \
+                socket.create_connection(address, timeout=30) as slow, \
+                socket.create_connection(address, timeout=30) as good:  # fmt: skip
+            slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: ")
+            good.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert good.recv(99).startswith(b"HTTP/1.1 200")
+            assert silent.recv(1) == slow.recv(1) == b""
+        with socket.create_connection(address, timeout=30) as late:  # one that takes its time, but comes
+            late.sendall(b"POST /denoise HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n")
+            time.sleep(1.5)
+            late.sendall(b"what")
+            assert late.recv(99).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_answer_that_nobody_reads_is_given_up(monkeypatch, reads):
+    monkeypatch.setattr(server_module, "STALL", 0.5)
+    size = 2**25  # more than the system holds for a connection
+
+    async def large(scope, receive, send):
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": bytes(size)})
+
+    with listening(large) as address, socket.socket() as client:
+        client.settimeout(30)
+        client.connect(address)
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        got, end = 0, time.monotonic() + 2  # several times as long as it may do nothing
+        while time.monotonic() < end:
+            time.sleep(0.1)
+            got += len(client.recv(2**17)) if reads else 0
+        with contextlib.suppress(ConnectionResetError):
+            while part := client.recv(2**20):
+                got += len(part)
+                if reads and got > size:  # and its head
+                    break
+        assert (got > size) == reads
 
 
 def test_what_waits_for_a_client_that_went_away_is_dropped(monkeypatch):

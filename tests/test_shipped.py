@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 import zenith_ae
 from zenith_ae import pipelines
@@ -235,6 +235,34 @@ def test_thin_strokes_in_plain_colours_stay(name: str) -> None:
     for i in range(4):
         picture = np.asarray(drawings.strokes(np.random.default_rng(i)))
         assert psnr(model(picture), picture) > 60
+
+
+@pytest.mark.parametrize("name", DENOISERS)
+@pytest.mark.parametrize("dark", [False, True])
+def test_letters_by_subpixels_stay(name: str, dark: bool) -> None:
+    """As screens show text, each colour of a pixel a third of its width aside."""
+    large = Image.new("L", (3 * 320, 3 * 200), 255)
+    pen, font = ImageDraw.Draw(large), ImageFont.load_default(36)
+    for y in range(0, 200, 16):
+        pen.text((12, 3 * y), "The quick brown fox jumps over lazy dogs 0123456789 (){}", 0, font)
+    fine = np.asarray(large, np.float32).reshape(200, 3, -1).mean(axis=1)
+    soft = sum(
+        w * np.roll(fine, shift, axis=1) for w, shift in zip((1, 2, 3, 2, 1), range(-2, 3), strict=True)
+    )
+    page = np.uint8(soft.reshape(200, 320, 3) / 9 + 0.5)
+    page = 255 - page if dark else page
+    assert np.array_equal(zenith_ae.load(name)(page), page)
+
+
+@pytest.mark.parametrize("name", DENOISERS)
+def test_noise_of_a_single_channel_is_found(name: str) -> None:
+    """As of one fluorescent dye; to the estimator the empty channels were clipped."""
+    green = np.zeros((*example("cat.clean.png").shape[:2], 3), np.uint8)
+    rng = np.random.default_rng(0)
+    green[..., 1] = (
+        np.clip(example("cat.clean.png")[..., 1] + rng.normal(0, 15, green.shape[:2]), 0, 255) + 0.5
+    )
+    assert zenith_ae.load(name).estimate_sigma(green).mean() == pytest.approx(15, rel=0.1)
 
 
 @pytest.mark.parametrize("name", DENOISERS)

@@ -30,7 +30,7 @@ from PIL import Image
 
 from zenith_ae import app
 from zenith_ae import weights as weights_module
-from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_zip
+from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_windows, web_zip
 from zenith_ae.app.cli import run as run_cli
 from zenith_ae.app.web_jobs import Workshop, shipped_models
 from zenith_ae.app.web_zip import safe_name
@@ -525,6 +525,32 @@ def test_a_batch_that_runs_out_of_room_ends_with_what_is_done(shop, limit):
 
     left = f", {4 - done} not started" if done < 4 else ""
     assert re.search(rf"Done: {done} of 5 pictures in [^<]*</b>{left}<", batch_status(last))
+
+
+def test_a_batch_says_where_it_does_not_show_all(shop, monkeypatch):
+    from zenith_ae.app.web_words import batch_status
+
+    monkeypatch.setattr(web_jobs, "GALLERY", 2)
+    files = [put(shop, "rgb.png") for _ in range(3)]
+    *_, last = shop.batch(files, "adds-sigma")
+    assert len(last.thumbnails) == 2
+    assert "The first 2 are shown; all are in the ZIP." in batch_status(last)
+
+
+def test_models_give_back_the_memory_of_large_pictures(sigma_denoiser, identity_autoencoder, monkeypatch):
+    from zenith_ae.app import models as app_models
+
+    small = {"one": sigma_denoiser, "other": identity_autoencoder}
+    monkeypatch.setattr(weights_module, "available_weights", lambda: small)
+    monkeypatch.setattr(app_models, "KEPT_BYTES", 100)
+    models = app_models.Models(threads=1)
+    one = models.get("one")
+    one(noise(), sigma=5)
+    held = one.engine.stats()["arena_bytes"]
+    assert held > 100
+    assert models.get("one") is one and one.engine.stats()["arena_bytes"] == held
+    models.get("other")
+    assert one.engine.stats()["arena_bytes"] == 0
 
 
 def test_while_a_batch_runs_the_latest_failures_are_shown_and_all_at_the_end(shop):
@@ -1199,6 +1225,22 @@ def held(monkeypatch):
     held.gate.set()
 
 
+@pytest.fixture
+def measuring(monkeypatch):
+    """The first look at a picture waits until ``gate`` is set; ``asked``: how many there were."""
+    waits, real = SimpleNamespace(gate=threading.Event(), asked=0), Workshop.inspect
+
+    def inspect(workshop, file, model):
+        waits.asked += 1
+        if waits.asked == 1:
+            waits.gate.wait(30)
+        return real(workshop, file, model)
+
+    monkeypatch.setattr(Workshop, "inspect", inspect)
+    yield waits
+    waits.gate.set()
+
+
 @pytest.mark.web
 @pytest.mark.skipif(bool(SCREENSHOTS), reason="pictures are taken")
 class TestPage:
@@ -1355,6 +1397,48 @@ class TestPage:
         tab.clear()
         tab.upload(tmp_path / "x.png")  # as for each new picture
         tab.page.wait_for_function(begins)
+
+    def test_a_level_by_hand_stays_when_the_estimate_comes(self, tab, tmp_path, measuring):
+        (tmp_path / "x.png").write_bytes(png())
+        tab.upload(tmp_path / "x.png")
+        tab.until(lambda: measuring.asked)
+        tab.page.get_by_label("Find the noise level by itself").first.uncheck()
+        number = tab.page.get_by_label("number input for Noise level").locator("visible=true")
+        number.fill("40")
+        tab.page.keyboard.press("Tab")
+        measuring.gate.set()
+        tab.wait("#denoise-facts .facts")
+        tab.page.click("#denoise-go")
+        tab.wait("#denoise-get:visible")
+        assert number.input_value() == "40" and "40.0" in tab.text("#denoise-facts")
+        assert tab.page.query_selector(".stale") is None
+
+    def test_a_picture_in_the_place_of_one_that_is_measured_is_measured_too(self, tab, tmp_path, measuring):
+        (tmp_path / "x.png").write_bytes(png())
+        (tmp_path / "y.png").write_bytes(png(1, (22, 13)))
+        tab.upload(tmp_path / "x.png")
+        tab.until(lambda: measuring.asked)
+        tab.clear()
+        tab.upload(tmp_path / "y.png")
+        measuring.gate.set()
+        tab.wait("#denoise-facts .facts")
+        assert "22 × 13" in tab.text("#denoise-facts")
+
+    def test_what_a_latent_file_became_is_of_no_settings(self, tab, tmp_path):
+        tab.open("Latents")
+        (tmp_path / "x.png").write_bytes(png())
+        tab.upload(tmp_path / "x.png")
+        tab.page.click("#latents-go")
+        tab.wait("#latents-get:visible")
+        name, data = tab.download("#latents-get")
+        (tmp_path / name).write_bytes(data)
+        tab.clear()
+        tab.upload(tmp_path / name)
+        tab.page.click("#latents-go")
+        tab.wait("#latents-decoded:visible")
+        tab.page.get_by_label("8 bit").check()
+        tab.page.wait_for_timeout(300)
+        assert tab.page.query_selector(".stale") is None
 
     def test_the_last_press_counts(self, tab, tmp_path, monkeypatch):
         gate, asked, real = threading.Event(), [], web_jobs._clean
@@ -1513,11 +1597,15 @@ class TestPage:
             assert np.array_equal(np.asarray(image), noise())
         tab.gone(".stale")
 
-    def test_a_second_press_stops_the_job_of_the_first(self, tab, tmp_path, held):
+    def test_a_second_press_stops_the_job_of_the_first(self, tab, tmp_path, held, monkeypatch):
+        presses, press = [], web_windows.View.press
+        monkeypatch.setattr(
+            web_windows.View, "press", lambda view: presses.append(press(view)) or presses[-1]
+        )
         (tmp_path / "x.png").write_bytes(png())
         tab.begin(tmp_path / "x.png", held)
-        with tab.arrives():
-            tab.page.click("#denoise-go")
+        tab.page.click("#denoise-go")
+        tab.until(lambda: len(presses) == 2)
         held.gate.set()
         tab.wait("#denoise-get:visible")
         tab.wait("#denoise-stop:disabled")

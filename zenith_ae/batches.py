@@ -22,28 +22,6 @@ from .errors import ImageError, in_short
 if TYPE_CHECKING:
     from .images import Picture
 
-__all__ = [
-    "CHANNELS",
-    "LUMA",
-    "Batch",
-    "as_batch",
-    "as_picture",
-    "check_layout",
-    "colour_groups",
-    "continued",
-    "from_rgb",
-    "full_scale",
-    "is_compiling",
-    "is_dense",
-    "is_tensor",
-    "orient",
-    "tensor_like",
-    "to_rgb",
-    "uncompiled",
-    "unorient",
-    "without_torch",
-]
-
 #: Weights of R, G and B in brightness, ITU-R BT.601, as in JPEG.
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
@@ -196,7 +174,7 @@ def uncompiled(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_torch(value: Any) -> Any:
-    """A torch tensor as a float32 array, of any device and dtype; all else as it is."""
+    """A torch tensor, on any device and of any dtype, as a float32 array; anything else unchanged."""
     return value.detach().float().cpu().resolve_neg().numpy() if is_tensor(value) else value
 
 
@@ -243,6 +221,7 @@ def _from_tensor(tensor: Any) -> Batch:
 def _from_array(array: NDArray) -> Batch:
     if isinstance(array, np.ma.MaskedArray):
         raise ImageError("a masked array would lose its mask; fill it first (array.filled(value))")
+    array = np.asarray(array)  # a matrix stays two-dimensional whatever is done to it
     whole = {2: array[None, ..., None], 3: array[None], 4: array}.get(array.ndim)
     if whole is None or whole.shape[3] not in LAYOUTS:
         raise ImageError(

@@ -21,8 +21,6 @@ from .errors import MissingDependencyError
 from .image_guard import check_cost, is_costly
 from .image_metadata import EXIF_BLOCK, GPS_BLOCK, described
 
-__all__ = ["RAW_SUFFIXES", "develop", "is_raw", "raw_exif", "rawpy_is_here"]
-
 RAW_SUFFIXES = frozenset((".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"))
 
 _TIFF = (b"II*\0", b"MM\0*")

@@ -16,8 +16,6 @@ from .batches import LUMA, full_scale
 from .errors import in_short
 from .pixels import add_change, limit_change
 
-__all__ = ["Change", "changed", "energy", "limit"]
-
 # Noise is hardly ever more than so many times its standard deviation: what a network would change beyond is
 # a thin stroke that it takes for a grain. A smaller number would keep some of what is no Gaussian noise.
 _MOST_DEVIATIONS = 8

@@ -23,18 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-__all__ = [
-    "PLANAR",
-    "DeepColour",
-    "deep_colour",
-    "in_planes",
-    "is_deep",
-    "to_16_bits",
-    "two_bytes_wide",
-    "write_netpbm",
-    "write_png",
-]
-
 Tiles = list[Any]
 
 PLANAR = 284  # a TIFF's tag; 2 for planes
@@ -68,7 +56,7 @@ class DeepColour:
         if self.peak != 65535:
             pixels = to_16_bits(np.minimum(pixels, self.peak), self.peak)
         if self.premultiplied:
-            _divide_by_alpha(pixels)
+            divide_by_alpha(pixels, 65535)
         if pixels.shape[2] == 3 and isinstance(key, tuple) and len(key) == 3:
             shown = (pixels != np.array(key)).any(axis=2, keepdims=True)
             pixels = np.concatenate([pixels, np.where(shown, 65535, 0).astype(np.uint16)], axis=2)
@@ -76,7 +64,7 @@ class DeepColour:
 
 
 def to_16_bits(pixels: NDArray, peak: int) -> NDArray[np.uint16]:
-    """Whole numbers of 0 to ``peak`` as such of 0 to 65535, rounded to nearest."""
+    """Integers in 0..``peak`` scaled to 0..65535, rounded to nearest."""
     return ((pixels.astype(np.uint32) * 65535 + peak // 2) // peak).astype(np.uint16)
 
 
@@ -114,11 +102,11 @@ def in_planes(image: Image.Image) -> bool:
     return tags.get(PLANAR) == 2 and set(tags.get(258, ())) == {16}
 
 
-def _divide_by_alpha(pixels: NDArray[np.uint16]) -> None:
-    """Of (H, W, 4), in place; what is wholly transparent keeps its colour."""
+def divide_by_alpha(pixels: NDArray, peak: int) -> None:
+    """Undo premultiplication of integer (H, W, 4) in 0..peak, in place; where alpha is 0 colours stay."""
     for row in pixels:
-        alpha = np.where(row[:, 3:] == 0, 65535, row[:, 3:]).astype(np.float32)
-        row[:, :3] = np.rint(np.minimum(row[:, :3] * (65535 / alpha), 65535))
+        alpha = np.where(row[:, 3:] == 0, peak, row[:, 3:]).astype(np.float32)
+        row[:, :3] = np.rint(np.minimum(row[:, :3] * (peak / alpha), peak))
 
 
 def is_deep(pixels: NDArray, layout: str) -> bool:

@@ -18,11 +18,11 @@ class ConfigError(ZenithError, ValueError):
 
 
 class CheckpointError(ConfigError):
-    """A training's checkpoint that is damaged, or another training's."""
+    """A checkpoint that is damaged or belongs to another training run."""
 
 
 class TrainingError(ZenithError, ArithmeticError):
-    """A training that does not learn any more."""
+    """A training run that has diverged: its gradients are no longer finite."""
 
 
 class WeightsError(ZenithError, ValueError):

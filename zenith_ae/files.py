@@ -20,23 +20,6 @@ from .errors import ExistsError, OutputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "RESULTS",
-    "as_path",
-    "as_text",
-    "atomic_writer",
-    "is_device",
-    "is_for_want_of_room",
-    "is_passed_by",
-    "is_result",
-    "leave",
-    "reason",
-    "safetensors_bytes",
-    "say",
-    "visible",
-    "write_together",
-]
-
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
 # Of Windows' drives, and of network storage by Synology and QNAP.
@@ -50,10 +33,12 @@ def as_path(value: Any) -> Path:
     Raises
     ------
     ValueError
-        If it is none.
+        If it is none, or an empty one.
     """
     if not isinstance(value, (str, os.PathLike)):
         raise ValueError(f"a path is text or a pathlib.Path, not {type(value).__name__}")
+    if not os.fspath(value):
+        raise ValueError("the path is empty (a variable that is not set?)")
     return Path(value)
 
 
@@ -69,7 +54,7 @@ def visible(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """A line on standard error, if that takes one: work is worth more than what is said of it."""
+    """Print a line on standard error. Where that fails (a full disk) the work goes on without a log."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:  # a log on a full disk
@@ -77,7 +62,7 @@ def say(text: str) -> None:
 
 
 def leave(stream: TextIO) -> None:
-    """Let a stream that cannot be written lead nowhere, also with what it still holds at the end."""
+    """Point a stream that cannot be written at /dev/null, so that the flush at exit does not fail again."""
     with contextlib.suppress(OSError):  # one of no file, as in a notebook
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -87,9 +72,9 @@ def safetensors_bytes(
 ) -> bytes:
     """A safetensors file; of the same contents always the same bytes.
 
-    The library writes the names of the metadata in an order of chance. A file is the length of its
-    header (8 bytes), the header, JSON padded to a multiple of 8, and the numbers, whose places the header
-    tells from its end.
+    safetensors writes the metadata in random order, so the header is written again, sorted. A file is the
+    length of its header (8 bytes), the header, JSON padded to a multiple of 8 bytes, and the tensors, whose
+    offsets count from the header's end.
     """
     import numpy as np
     from safetensors.numpy import save
@@ -292,8 +277,8 @@ def _open_nameless(folder: Path) -> int | None:
         raise
 
 
-def is_for_want_of_room(error: BaseException) -> bool:
-    """Whether nothing could be written because the disk, or what a user may have of it, is full."""
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a write failed because the disk, a quota or the largest file size is exhausted."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from .batches import CHANNELS
-from .deep_colour import to_16_bits
+from .deep_colour import divide_by_alpha, to_16_bits
 from .errors import MissingDependencyError
 from .image_metadata import looks_like_srgb, read_metadata
-
-__all__ = ["HEIF_SUFFIXES", "decode_heif", "heif_is_here"]
 
 HEIF_SUFFIXES = frozenset((".heic", ".heif", ".hif"))
 
@@ -75,11 +73,8 @@ def _pixels(picture: Any) -> NDArray[Any]:
     rows = np.frombuffer(data, np.uint8 if bits == 8 else "<u2").reshape(height, -1)
     pixels = rows[:, : width * channels].reshape(height, width, channels).copy()
     if kind == "RGBa":  # colours were multiplied by alpha
-        colour = np.float32(peak) * pixels[..., :3] / np.maximum(pixels[..., 3:], 1)
-        pixels[..., :3] = np.minimum(np.rint(colour), peak)
-    if bits == 8:
-        return pixels
-    return to_16_bits(pixels, peak)
+        divide_by_alpha(pixels, peak)
+    return pixels if bits == 8 else to_16_bits(pixels, peak)
 
 
 def _notes(info: dict[str, Any], count: int) -> list[str]:

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from .image_guard import BYTES_OF_KIND
 from .image_metadata import EXIF_BLOCK, GPS_BLOCK
 
-__all__ = ["bmp_with_alpha", "join_tiffs", "widen_tiff"]
-
 _SHORT, _LONG = 3, 4
 _WIDTH, _BITS, _STRIPS = 256, 258, 273
 

@@ -19,8 +19,6 @@ from typing import BinaryIO
 
 from .errors import ImageError
 
-__all__ = ["BYTES_OF_KIND", "check_cost", "is_costly", "without_comments"]
-
 # Bytes of a value by the number of its type (TIFF 6.0, section 2, and BigTIFF).
 BYTES_OF_KIND = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 _BELOW = (330, 34665, 34853, 40965)  # tags that tell the place of another directory: EXIF, GPS, ...

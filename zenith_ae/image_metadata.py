@@ -17,12 +17,6 @@ from PIL import Image
 from .errors import ImageError
 from .image_guard import BYTES_OF_KIND, is_costly
 
-__all__ = [
-    "EXIF_BLOCK", "GPS_BLOCK", "INTEROPERABILITY", "IPTC", "avif_colours", "check_metadata", "described",
-    "keep_letters", "layout_of_pixels", "looks_like_srgb", "lost_beside", "png_colours", "read_metadata",
-    "upright", "webp_is_lossless", "without_orientation",
-]  # fmt: skip
-
 _DESCRIPTION = 0x010E
 IPTC = 0x0404  # captions and keywords of agencies, among what Photoshop writes to a JPEG
 _TIFF_IPTC = 33723  # the tag that holds the same
@@ -71,9 +65,10 @@ _UPRIGHT = {
 
 
 def read_metadata(image: Image.Image, turned: bool = True, sideways: bool = False) -> dict[str, Any]:
-    """What Pillow's image says; that it lies on its side no more, once its pixels are ``turned`` upright.
+    """The metadata of a Pillow image, with the orientation reset if its pixels have been ``turned`` upright.
 
-    ``sideways`` says that it lay so, where the image does not say it any more: of a TIFF that is loaded.
+    ``sideways`` says that width and height have changed places where the image can no longer tell: Pillow
+    removes the orientation of a TIFF when it loads it.
     """
     metadata: dict[str, Any] = {}
     if isinstance(image.info.get("icc_profile"), bytes) and image.info["icc_profile"]:

@@ -32,17 +32,6 @@ from .image_metadata import (
 )
 from .images import Picture, alike, check_picture, to_8_bits, to_pil
 
-__all__ = [
-    "WRITABLE_SUFFIXES",
-    "changes_colours",
-    "encode_picture",
-    "holds_several",
-    "stand_in",
-    "suffix_for",
-    "write_format",
-    "write_picture",
-]
-
 
 class _Page(NamedTuple):
     """One picture of a file on its way there.
@@ -413,7 +402,7 @@ def _prepare(
     if "icc_profile" not in spec.keeps and _has_profile(picture):
         notes = (*notes, f"{spec.name} cannot hold the ICC profile, so the colours look different")
     if quality is not None and "quality" in options:
-        options["quality"] = quality
+        options["quality"] = int(quality)
         if quality < 90 and "subsampling" in options:  # a small file has better uses for its bytes
             options["subsampling"] = "4:2:0"
     elif spec.name == "WEBP" and (metadata.get("lossless") or picture.format not in ("WEBP", "JPEG")):

@@ -62,20 +62,6 @@ from .image_metadata import (
     webp_is_lossless,
 )
 
-__all__ = [
-    "FOREIGN_SUFFIXES",
-    "READABLE_SUFFIXES",
-    "Picture",
-    "alike",
-    "check_floats",
-    "check_picture",
-    "from_pil",
-    "has_more",
-    "read_picture",
-    "to_8_bits",
-    "to_pil",
-]
-
 #: Pixels that a file may claim before it is refused; ZENITH_MAX_PIXELS overrides it.
 MAX_PIXELS = 2**28
 #: Sides that limits count as so many pixels: narrow pictures are computed as wide as this, and a megabyte of
@@ -118,7 +104,7 @@ class Picture:
 
     @property
     def bits(self) -> int:
-        """Bits of a channel: 1 where the file has but black and white, else those of ``pixels``."""
+        """Bits per channel: 1 for a black-and-white file, else those of ``pixels``."""
         return 1 if self.mode == "1" else 8 * self.pixels.dtype.itemsize
 
     @property
@@ -244,8 +230,7 @@ def _after_fork() -> None:
         _readers, Image.MAX_IMAGE_PIXELS = 0, _pillows_limit
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_picture(
@@ -537,7 +522,7 @@ def _limit(asked: int | None) -> tuple[int, str]:
     if asked is not None:
         return asked, "use a smaller picture"
     text = os.environ.get("ZENITH_MAX_PIXELS", "").strip() or str(MAX_PIXELS)
-    if not text.isdecimal() or not int(text):
+    if not text.isdecimal() or len(text) > 18 or not int(text):
         raise ConfigError(f"ZENITH_MAX_PIXELS must be a positive number of pixels, got {in_short(text)}")
     return int(text), "set ZENITH_MAX_PIXELS to allow it"
 

@@ -30,24 +30,6 @@ from .batches import CHANNELS, is_dense, is_tensor, without_torch
 from .errors import LatentError
 from .files import as_path, as_text, atomic_writer, reason, safetensors_bytes, visible
 
-__all__ = [
-    "BITS",
-    "DTYPES",
-    "SUFFIX",
-    "LatentFile",
-    "as_stored",
-    "check_latents",
-    "encode_latents",
-    "latents_of",
-    "numbers_of",
-    "parse_latents",
-    "read_latents",
-    "shipped_reader",
-    "stem_of",
-    "unread",
-    "write_latents",
-]
-
 SUFFIX = ".latent.safetensors"
 LATENT_FORMAT = "zenith-ae-latent"
 _LAYOUTS = tuple(CHANNELS)
@@ -91,7 +73,7 @@ class LatentFile:
     @property
     def maker(self) -> str:
         """The model and the weights that made it, short enough for a message."""
-        return visible(f"{self.model:.60} ({self.weights:.20})")
+        return visible(f"{self.model!s:.60} ({self.weights!s:.20})")
 
     def fits(self, model: Reader) -> bool:
         """Whether ``model`` made the latents, or another one of their space."""
@@ -223,7 +205,7 @@ def _tensors(latents: NDArray, dtype: str) -> dict[str, NDArray]:
         if not np.isfinite(_values(steps)).all():
             raise LatentError("latents do not fit into uint8; use fp32")
         return steps
-    if dtype not in _FLOATS:
+    if not isinstance(dtype, str) or dtype not in _FLOATS:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     with np.errstate(over="ignore", under="ignore"):
         floats = latents.astype(_FLOATS[dtype])

@@ -23,19 +23,6 @@ from .models import spec
 from .models.spec import Conv, Layers, Linear, ModelConfig, PixelUnshuffle, ResBlock, Upsample
 from .selftest import random_weights
 
-__all__ = [
-    "Stage",
-    "Timing",
-    "copy_ceiling",
-    "executed_macs",
-    "gemm_ceiling",
-    "in_turn",
-    "measured_parts",
-    "part_input",
-    "stages",
-    "working_memory",
-]
-
 #: A turn repeats a call until this many seconds are over, so that short calls are not all cold.
 TURN = 0.02
 #: Rounds at least, whatever the time budget.

@@ -13,8 +13,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["channel_errors", "grid_steps", "lattice_energy", "psnr", "sharpness", "ssim"]
-
 WINDOW = 11
 SIGMA = 1.5
 K1 = 0.01

@@ -7,27 +7,13 @@ plain statistics. Levels are standard deviations in units of 0..255, one for eac
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .batches import full_scale
 from .pixels import count_clipped, enlarge_rows, roughness
-
-__all__ = [
-    "bring_to_measured",
-    "clipped_cells",
-    "drawn_cells",
-    "enlarged",
-    "enough",
-    "even_out_hidden",
-    "is_grey",
-    "is_shared",
-    "is_two_tone",
-    "least_noise",
-    "make_even",
-    "white_noise",
-    "without_texture",
-]
 
 # --- whether a level is the same everywhere (`make_even`)
 # Mean of the absolute logarithms of local estimates over their median: up to the first they are of one level
@@ -63,6 +49,12 @@ _PLAIN = 0.3
 _OWN_NOISE = 2.0
 # From this level on that does not matter.
 _LOUD = 12.0
+# Second differences of noise have up to this kurtosis in calm places, of Gaussian noise 3; texture, JPEGs and
+# text have more. Where more than the second share of them is zero it is no noise at all: of white noise of 2
+# one in twelve is, of text on paper two in three.
+_GAUSSIAN, _NO_NOISE = 3.3, 0.3
+# Strokes hide noise of less than this; what looks like more is a dither.
+_HIDDEN = 16.0
 # Up to this share of their mean as standard deviation, levels are the same everywhere, and at most what is
 # measured.
 _EVEN = 0.1
@@ -114,12 +106,13 @@ _LEAST_PLAIN = 0.1
 _ALONE = 0.01
 _AROUND = 8
 # Alone is a pixel that none of its eight neighbours is like. At soft edges, as of text, 30 to 40 % of the
-# uneven pixels are, of noise in colour 90 %. So as many may be around a cell, and a few more in it and the
-# cells beside it, if there are plain pixels there, or in colour hardly any alone. But only where as much of
-# a picture is plain as of a page or a screenshot, which of a photograph that a camera made smooth hardly
-# is.
-_ALONE_AT_EDGES, _ALONE_BESIDE, _HARDLY_ALONE = 0.5, 0.6, 0.1
+# uneven pixels are, up to 70 % of letters by subpixels, of noise in colour 90 %. So as many may be around a
+# cell, and a few more in it and the cells beside it, if there are plain pixels there, or in colour hardly any
+# alone. But only where as much of a picture is plain as of a page or a screenshot, which of a photograph that
+# a camera made smooth hardly is; or less, as of a screenshot with a photograph in it, and as much around.
+_ALONE_AT_EDGES, _ALONE_BESIDE, _HARDLY_ALONE = 0.7, 0.75, 0.1
 _MOSTLY_PLAIN = 0.3
+_PARTLY_PLAIN, _PLAIN_AROUND = 0.2, 0.32
 # And where there are no more dots than so many for each plain pixel: of a thousand pixels with one that is
 # black or white by chance nearly one is. A dot is a pixel that is alone and, but for its neighbours, in the
 # middle of so many either way that are all alike. As many pixels that are alone are looked at.
@@ -128,7 +121,7 @@ _DOT_RADIUS, _MOST_DOTS = 3, 2**16
 
 
 def enough(cells: NDArray[np.bool_]) -> bool:
-    """Whether as many of a picture's cells are so as it takes to tell of the rest."""
+    """Whether enough cells are True for them to stand for the whole picture."""
     return bool(np.count_nonzero(cells) >= _ENOUGH * cells.size)
 
 
@@ -216,12 +209,16 @@ def _limited(
 def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
     """Bring the levels (h, w) of a picture's white noise in place nearer to what is measured in its pixels.
 
-    Faint ones are raised, since of a photograph's own noise an estimator counts none; those that are the same
-    everywhere are lowered, if little is missing.
+    Faint ones are raised, by a little: of a photograph's own noise an estimator counts none. To all that is
+    measured where that is Gaussian: dense strokes, as of sheet music, hide noise from an estimator. And not
+    where it is no noise, as between letters. Those that are the same everywhere are lowered, if little is
+    missing.
     """
-    least = least_noise(picture) if level.mean() < _LOUD else None
-    if least is not None and least > np.median(level):
-        np.minimum(np.maximum(level, least), np.hypot(level, np.float32(_OWN_NOISE)), out=level)
+    calm = _calm_places(picture) if level.mean() < _LOUD else None
+    if calm is not None and calm.zeros <= _NO_NOISE and calm.level > np.median(level):
+        is_noise = calm.kurtosis < _GAUSSIAN and calm.level < _HIDDEN
+        most = np.inf if is_noise else np.hypot(level, np.float32(_OWN_NOISE))
+        np.minimum(np.maximum(level, np.float32(calm.level)), most, out=level)
     about = float(level.mean())
     if level.std() <= _EVEN * about:
         most = white_noise(picture, about)
@@ -229,13 +226,34 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
             level *= np.float32(most / about)
 
 
+class _Calm(NamedTuple):
+    """What the second differences along rows are like in the calmest places of a picture.
+
+    ``level`` is the standard deviation (0..255) of white noise that has such; ``kurtosis`` the mean of their
+    fourth powers, each over the root mean square of its place (3 of Gaussian noise, more of most else); and
+    ``zeros`` the share that is zero to the bit.
+    """
+
+    level: float
+    kurtosis: float
+    zeros: float
+
+
 def least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> float | None:
     """Standard deviation (0..255) of the noise in the calmest places of a picture (H, W, 3), if it is white.
 
-    From second differences along rows, which smooth surfaces do not have: their root mean square in the tenth
-    part of all blocks of 16 x 16 where it is least (after Immerkaer 1996, who takes the mean of a like
-    filter), or of those that are not plain and whose cells (h, w) are ``counted``. Of a large picture about
-    sixteen rows of blocks are looked at, of a very wide one its middle. None where there are very few.
+    Of those blocks of 16 x 16 that are not plain and whose cells (h, w) are ``counted``, if these are given.
+    None where there are very few.
+    """
+    calm = _calm_places(picture, counted)
+    return None if calm is None else calm.level
+
+
+def _calm_places(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> _Calm | None:
+    """The tenth part of the blocks of `least_noise` where second differences along rows are least.
+
+    Smooth surfaces have none (after Immerkaer 1996, who takes the mean of a like filter). Of a large picture
+    about sixteen rows of blocks are looked at, of a very wide one its middle.
     """
     beyond = max(0, picture.shape[1] - _MOST_COLUMNS)
     left = beyond // 32 * 16
@@ -249,16 +267,21 @@ def least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> f
     rough = some[..., channels:-channels] * np.float32(-2)
     rough += some[..., : -2 * channels]
     rough += some[..., 2 * channels :]
-    np.multiply(rough, rough, out=rough)
-    blocks = rough.sum(axis=1)[:, : 16 * channels * columns].reshape(len(some), columns, -1).mean(axis=2)
-    blocks *= np.float32((255 / full_scale(picture.dtype)) ** 2 / 16 / 6)  # now variances of 0..255
+    rough = rough[..., : 16 * channels * columns]
+    squares = np.square(rough).sum(axis=1).reshape(len(some), columns, -1).mean(axis=2) / 16
+    known = np.ones(squares.shape, bool)
+    unit = np.float32((255 / full_scale(picture.dtype)) ** 2 / 6)  # of a variance of 0..255
     if counted is not None:
         cells = counted[: 2 * rows, left // 8 : left // 8 + 2 * columns]
         whole: NDArray[np.bool_] = np.asarray(cells.reshape(rows, 2, columns, 2).all(axis=(1, 3)))
-        blocks = blocks[whole[few] & (blocks > _PLAIN**2)]
-        if blocks.size < _ENOUGH_BLOCKS:
+        known = whole[few] & (squares * unit > _PLAIN**2)
+        if np.count_nonzero(known) < _ENOUGH_BLOCKS:
             return None
-    return float(np.sqrt(np.quantile(blocks, 0.1)))
+    least = np.quantile(squares[known], 0.1)
+    calm = known & (squares <= least)
+    there = rough.reshape(len(some), 16, columns, -1)[calm.nonzero()[0], :, calm.nonzero()[1]]
+    fourth = np.square(np.square(there) / np.maximum(squares[calm], np.float32(1e-12))[:, None, None])
+    return _Calm(float(np.sqrt(least * unit)), float(fourth.mean()), float(np.mean(there == 0)))
 
 
 def is_shared(picture: NDArray) -> bool:
@@ -409,8 +432,10 @@ def drawn_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     plain, uneven, alone = (_summed_around(count, _AROUND) for count in own)
     likely = (uneven > 0) & (plain >= _LEAST_PLAIN * (plain + uneven))
     drawn = likely & (alone <= _ALONE * uneven)
-    is_page = own[0].sum() >= _MOSTLY_PLAIN * same.size
-    if is_page and (likely & ~drawn).any() and not _has_dots(code, same):
+    share = own[0].sum() / same.size
+    if share < _MOSTLY_PLAIN:
+        likely &= plain >= _PLAIN_AROUND * (plain + uneven)
+    if share >= _PARTLY_PLAIN and (likely & ~drawn).any() and not _has_dots(code, same):
         plain_beside, uneven_beside, alone_beside = (_summed_around(count, 1) for count in own)
         soft = likely & (alone <= _ALONE_AT_EDGES * uneven) & (alone_beside <= _ALONE_BESIDE * uneven_beside)
         crisp = plain_beside >= _LEAST_PLAIN * (plain_beside + uneven_beside)
@@ -461,6 +486,15 @@ def _summed_around(x: NDArray, reach: int) -> NDArray:
         first, end = np.maximum(at - reach, 0), np.minimum(at + reach + 1, len(at))
         x = total.take(end, axis) - total.take(first, axis)
     return x
+
+
+def only_channel(picture: NDArray) -> int | None:
+    """The channel of a picture (H, W, 3) that alone shows anything, as of one fluorescent dye; or None."""
+    few = picture[::7, ::7]
+    seen = [c for c in range(3) if (few[..., c] != picture[0, 0, c]).any()]
+    if len(seen) != 1:  # as of almost every picture
+        return None
+    return seen[0] if all((picture[..., c] == picture[0, 0, c]).all() for c in {0, 1, 2} - {*seen}) else None
 
 
 def is_grey(picture: NDArray) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .batches import (
+    CHANNELS,
     Batch,
     as_batch,
     check_layout,
@@ -51,6 +52,7 @@ from .noise_levels import (
     is_shared,
     is_two_tone,
     make_even,
+    only_channel,
     without_texture,
 )
 from .weights import Weights, load_weights
@@ -64,8 +66,6 @@ if TYPE_CHECKING:
     #: What comes back as a Pillow image, and what as the same kind that it was.
     ForPillow = str | os.PathLike[str] | Image.Image
     Kind = TypeVar("Kind", bound=NDArray[Any] | torch.Tensor | Picture)
-
-__all__ = ["PASSES", "Autoencoder", "Denoiser", "load"]
 
 Output = Literal["uint8", "uint16", "float"]
 
@@ -224,10 +224,7 @@ class Autoencoder(_Pipeline):
         """
         return continued(x, self.config.whole_tiles[part], "symmetric")
 
-    @overload
-    def encode(
-        self, image: torch.Tensor, tile: Tile = "auto", *, progress: Progress | None = None
-    ) -> torch.Tensor: ...
+    # Arrays come first: without torch, type checkers take a tensor for anything.
     @overload
     def encode(
         self,
@@ -236,6 +233,10 @@ class Autoencoder(_Pipeline):
         *,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]: ...
+    @overload
+    def encode(
+        self, image: torch.Tensor, tile: Tile = "auto", *, progress: Progress | None = None
+    ) -> torch.Tensor: ...
     def encode(self, image: Any, tile: Tile = "auto", *, progress: Progress | None = None) -> Any:
         """Latents of a picture or a batch.
 
@@ -274,6 +275,11 @@ class Autoencoder(_Pipeline):
         z = self.engine.run("encoder", rgb, tile=tile, progress=progress)[:, :height, :width]
         return np.ascontiguousarray(z.transpose(0, 3, 1, 2))
 
+    @overload
+    def decode(
+        self, latents: NDArray[Any] | LatentFile, output: Output = "uint8",
+        size: Sequence[int] | None = None, tile: Tile = "auto", *, progress: Progress | None = None,
+    ) -> NDArray[Any]: ...  # fmt: skip
     @overload
     def decode(
         self, latents: torch.Tensor, output: Output = "uint8", size: Sequence[int] | None = None,
@@ -388,6 +394,9 @@ class Autoencoder(_Pipeline):
         if not isinstance(file, LatentFile):
             kind = type(file).__name__
             raise LatentError(f"this takes a LatentFile, as zenith_ae.read_latents makes them, not {kind}")
+        if file.mode not in tuple(CHANNELS):
+            modes = ", ".join(CHANNELS)
+            raise LatentError(f"is of a picture of mode {in_short(file.mode)}; there are {modes}")
         if len(file.latents) != 1:
             raise LatentError(
                 f"holds {len(file.latents)} pictures, but only a file of one can be decoded; from Python "
@@ -455,11 +464,11 @@ class Estimate(NamedTuple):
 class Denoiser(_Pipeline):
     """Removes noise from pictures. Safe to call from several threads.
 
-    The network predicts what to add: clean = clip(image + strength * residual). Of one that was trained
-    for noise (``task`` in the metadata of its weights) that is at most 8 times the noise level where that is
-    below 2 (of 255, and soon as much as it likes above), so where there is no noise nothing changes (but
-    floats beyond [0, 1] are clipped if there is some elsewhere). Grey pictures, also those stored as RGB, go
-    through it as three equal channels and come back as their mean; alpha is untouched.
+    The network predicts what to add: clean = clip(image + strength * residual). For a model trained on noise
+    (``task`` in the metadata of its weights) the residual is limited to 8 times the noise level; above level
+    2 (of 255) the limit grows with its fifth power and soon ceases to matter. So where there is no noise
+    nothing changes (but floats outside [0, 1] are clipped if there is noise elsewhere). Grey pictures, also
+    those stored as RGB, go through it as three equal channels and come back as their mean; alpha stays.
     """
 
     kind = "denoiser"
@@ -496,9 +505,10 @@ class Denoiser(_Pipeline):
         image : as for `Autoencoder.encode`.
         sigma : standard deviation of the noise in units of 0..255 (25 means 25/255 of full scale):
             "auto" to estimate it everywhere in the picture, a number, an array (H, W), or for a
-            batch (N,), (N, H, W) or (N, 1, H, W). Of noise that is not white the network sees the level
-            itself, or, if it is loud and mottled, about half of it: a lower one changes little, and far above
-            the estimate the greater of what it makes of either is taken, which is twice the work.
+            batch (N,), (N, H, W) or (N, 1, H, W). Noise that is loud and mottled (correlated between
+            pixels) is denoised at about half of its level, which removes more of it. Where the level given
+            for noise that is not white is far above the estimate, both levels are tried and the larger
+            change is used, at twice the cost.
         strength : 0 (nothing changes) to 1.
         tile : "auto", 0 (never) or the side of a tile in pixels; it never changes the result.
         luma, chroma : shares of the strength for brightness and for colour, 0 to 1.
@@ -674,6 +684,13 @@ class Denoiser(_Pipeline):
         self._need_estimator()
         check_layout(pixels, layout)
         rgb = to_rgb(pixels, layout)
+        if any((alone := only_channel(picture)) is not None for picture in rgb):
+            rgb = rgb.copy()
+            for picture in rgb:
+                if (
+                    alone := only_channel(picture)
+                ) is not None:  # the estimator knows grey, and no such picture
+                    picture[...] = picture[..., alone : alone + 1]
         coarse = self._raw_levels(rgb, tile, within(progress, 0, _ESTIMATOR))
         sorting = Pieces(within(progress, _ESTIMATOR, 1 - _ESTIMATOR), len(rgb))
         chosen = ["denoiser"] * len(rgb) if experts is None else experts

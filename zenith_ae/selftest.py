@@ -33,8 +33,6 @@ from .models.spec import (
 )
 from .weights import Weights
 
-__all__ = ["Check", "random_weights", "reference", "self_test", "stress"]
-
 #: Largest error relative to the largest output: float32 sums against float64 ones.
 TOLERANCE = 1e-5
 #: Root mean square of the error relative to that of the output, with activations of 8 bits.

@@ -36,12 +36,6 @@ from .latents import SUFFIX as LATENT_SUFFIX
 from .models import zoo
 from .models.spec import ModelConfig, cached_property
 
-__all__ = [
-    "FORMAT", "FORMAT_VERSION", "SUFFIXES", "Weights", "available_weights", "latent_numbers",
-    "load_weights", "other_half", "save_diffusers", "save_taesd", "save_weights", "taesd_architecture",
-    "taesd_files",
-]  # fmt: skip
-
 Taesd = Literal["taesd", "taef2"]
 
 FORMAT = "zenith-ae"
@@ -450,7 +444,7 @@ def save_weights(
     """
     stored = _stored(config, tensors, dtype)
     texts = {
-        **{str(k): str(v) for k, v in (metadata or {}).items()},
+        **{as_text(k): as_text(v) for k, v in (metadata or {}).items()},
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
         "config": config.to_json(),

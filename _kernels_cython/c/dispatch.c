@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
+#if defined(__x86_64__) || defined(__i386__)
 #define X86 1
 #include <cpuid.h>
 #else

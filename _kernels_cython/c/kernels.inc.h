@@ -9,15 +9,11 @@
 
 /* ZN_UNROLL before a loop whose bounds are known after inlining: only a loop that is unrolled
  * completely lets an array of vectors live in registers. */
+#define ZN_INLINE inline __attribute__((always_inline))
 #if defined(__clang__)
-#define ZN_INLINE inline __attribute__((always_inline))
 #define ZN_UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define ZN_INLINE inline __attribute__((always_inline))
-#define ZN_UNROLL _Pragma("GCC unroll 16")
 #else
-#define ZN_INLINE inline
-#define ZN_UNROLL
+#define ZN_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 /* Where a level has no matrix tiles, they are emulated for the table of tests. */

@@ -469,18 +469,6 @@ static void step_pool_moments(const work *w, const zn_step *s)
     }
 }
 
-static double square_root(double x)
-{
-    /* Newton's iteration, to need no libm; it converges from above and ends when it stops falling. */
-    double root = x > 1 ? x : 1;
-    for (;;) {
-        double next = 0.5 * (root + x / root);
-        if (!(next < root))
-            return root;
-        root = next;
-    }
-}
-
 /* Moments are added in order, so that the result does not depend on the threads. */
 static void step_pool_scale(const work *w, const zn_step *s)
 {
@@ -504,7 +492,7 @@ static void step_pool_scale(const work *w, const zn_step *s)
                 squares += square[(ptrdiff_t)i * n + j] * moments[(ptrdiff_t)i * n + j];
         }
         const double mean = sum / count, variance = squares / count - mean * mean;
-        const double inverse = 1 / square_root((variance > 0 ? variance : 0) + p->epsilon);
+        const double inverse = 1 / sqrt((variance > 0 ? variance : 0) + p->epsilon);
         for (int c = g * size; c < (g + 1) * size; c++) {
             scale[c] = (float)(p->gamma[c] * inverse);
             shift[c] = (float)(p->beta[c] - mean * p->gamma[c] * inverse);

@@ -151,8 +151,8 @@ typedef struct zn_watch {
     double seconds;
 } zn_watch;
 
-/* Run a plan on up to `threads` threads; returns how many it were, or 0 in a child of a fork that `watch` made,
- * where there is no output. `times`, if not NULL, has count + 1 values: to each step's the seconds that it took
+/* Run a plan on up to `threads` threads; returns how many were used, or 0 in a child that `watch` forked, where
+ * there is no output. `times`, if not NULL, has count + 1 values: to each step's the seconds that it took
  * are added, the last is the clock. `watch` may be NULL. */
 int zn_plan_run(const zn_plan *plan, void *arena, const zn_picture *in, const zn_picture *out,
                 int threads, double *times, const zn_watch *watch);

@@ -14,11 +14,11 @@ typedef struct zn_team zn_team;
 /* `thread` counts from 0 to threads - 1; 0 is the caller. */
 typedef void zn_task(void *context, zn_team *team, int thread, int threads);
 
-/* Run the task on up to `threads` threads and return when all are done. Returns how many it were, or 0 in a
- * child of a fork that the task made, where the others are lost. */
+/* Run the task on up to `threads` threads and return when all are done. Returns how many were used, or 0 in
+ * a child that the task forked, which has none of the other threads. */
 int zn_team_run(int threads, zn_task *task, void *context);
 
-/* Whether this is such a child, in which no barrier may be waited for. */
+/* Whether this is such a forked child, which must not wait at a barrier. */
 int zn_team_is_lost(const zn_team *team);
 
 /* Wait until every thread of the team has come here. What they wrote before is then visible. `time`, if not

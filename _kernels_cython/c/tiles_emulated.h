@@ -36,11 +36,7 @@ typedef struct tile_state {
     unsigned char data[TILES][TILE_ROWS][TILE_BYTES];
 } tile_state;
 
-#if defined(__GNUC__)
 #define TILE_CALL static __attribute__((noinline)) /* slow as it is, it may at least be small */
-#else
-#define TILE_CALL static
-#endif
 
 #define LEAST_NORMAL 1.17549435e-38f /* 2^-126 */
 

@@ -1,7 +1,7 @@
 /* Vector layer, generic level: four lanes in plain C.
  *
  * A level is a type `vf` of VL float lanes and the functions below; the algorithms use nothing
- * else. GCC and Clang map the vector type to SSE2 or NEON; other compilers loop.
+ * else. GCC and Clang, one of which setup.py asks for, map the vector type to SSE2 or NEON.
  *
  * v_max(a, b) is a > b ? a : b and v_min(a, b) is a < b ? a : b in every lane, with these exact
  * rules for NaN and signed zeros on every level: with the constant first, NaN passes through.
@@ -16,7 +16,6 @@
 #define GEMM_ROWS 2   /* pixels of a micro-kernel */
 #define GEMM_VECTORS 4 /* columns of a micro-kernel, in vectors */
 
-#if defined(__GNUC__)
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vf_mask __attribute__((vector_size(16)));
 
@@ -33,27 +32,6 @@ static inline vf v_max(vf a, vf b) { return v_pick(a > b, a, b); }
 static inline vf v_min(vf a, vf b) { return v_pick(a < b, a, b); }
 /* a > b ? c : 0 */
 static inline vf v_where_greater(vf a, vf b, vf c) { return v_pick(a > b, c, v_set1(0)); }
-#else
-typedef struct { float lane[VL]; } vf;
-#define V_EACH(expression) \
-    do { \
-        vf r; \
-        for (int i = 0; i < VL; i++) \
-            r.lane[i] = (expression); \
-        return r; \
-    } while (0)
-static inline vf v_set1(float x) { V_EACH(x); }
-static inline vf v_add(vf a, vf b) { V_EACH(a.lane[i] + b.lane[i]); }
-static inline vf v_sub(vf a, vf b) { V_EACH(a.lane[i] - b.lane[i]); }
-static inline vf v_mul(vf a, vf b) { V_EACH(a.lane[i] * b.lane[i]); }
-static inline vf v_div(vf a, vf b) { V_EACH(a.lane[i] / b.lane[i]); }
-static inline vf v_max(vf a, vf b) { V_EACH(a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]); }
-static inline vf v_min(vf a, vf b) { V_EACH(a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]); }
-static inline vf v_where_greater(vf a, vf b, vf c)
-{
-    V_EACH(a.lane[i] > b.lane[i] ? c.lane[i] : 0.0f);
-}
-#endif
 
 static inline vf v_load(const float *p)
 {

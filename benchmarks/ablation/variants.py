@@ -29,8 +29,6 @@ from zenith_ae.models.spec import (
 )
 from zenith_ae.models.wht import wht_mix
 
-__all__ = ["VARIANTS", "Variant"]
-
 #: Latent channels of the decoders: FLUX.2's.
 LATENT = 32
 

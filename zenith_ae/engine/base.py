@@ -34,8 +34,6 @@ from . import geometry
 from .geometry import Region, Stage
 from .limits import memory_budget
 
-__all__ = ["Engine", "OutputType", "Pieces", "Progress", "Tile", "check_tile", "within"]
-
 OutputType = Literal["float32", "uint8", "uint16"]
 Tile = Literal["auto"] | int
 Progress = Callable[[float], object]
@@ -51,14 +49,14 @@ def check_tile(tile: Any) -> None:
 
 
 def within(progress: Progress | None, start: float, size: float) -> Progress | None:
-    """Reports of a piece, which has a share of ``size`` from ``start`` on, as those of the whole."""
+    """Map the progress of a piece, 0 to 1, onto ``start`` to ``start + size`` of the whole."""
     return None if progress is None else lambda share: progress(start + size * share)
 
 
 class Pieces:
-    """Reports of one piece of work after the other, ``total`` in all, as those of the whole.
+    """Turns the progress of consecutive pieces of work, of ``total`` units in all, into that of the whole.
 
-    What one ends with is to the bit what the next begins with, so that a share never falls.
+    A piece ends at exactly the share at which the next one begins, so progress never goes back.
     """
 
     def __init__(self, progress: Progress | None, total: int) -> None:

@@ -19,8 +19,6 @@ from .packing import Packer, pad16
 from .products import Products
 from .program import Activation, Pool, Program, Step, chain, place
 
-__all__ = ["compile_layers"]
-
 #: Pixels that a band of a Zenith block has at least, so that a product is worth its panels.
 LEAST_BAND_PIXELS = 128
 #: Tiles of a strip of Winograd's are whole units, as many as have their transformed values and sums within so

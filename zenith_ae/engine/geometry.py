@@ -16,18 +16,6 @@ from math import ceil, lcm
 from ..models import spec
 from ..models.spec import Layers, cached_property
 
-__all__ = [
-    "Region",
-    "Span",
-    "Stage",
-    "choose_tiles",
-    "multiple",
-    "regions",
-    "split",
-    "tile_side",
-    "winograd",
-]
-
 #: Channels from which on Winograd's algorithm pays, and the side of its output tiles, which the kernels have
 #: as ZN_WINOGRAD_OUT: this module is there without them.
 WINOGRAD_CHANNELS = 64
@@ -276,6 +264,6 @@ def choose_tiles(
             return candidate[1]
     # With many threads these rows are most of it. More work is smaller tiles, so hardly one before this fits.
     first = bisect_left(likely, True, lo=min(_TRIES, len(likely)), key=fits)
-    return (
-        likely[first][1] if first < len(likely) else min(sizes, key=lambda size: size[2][0] * size[2][1])[1]
-    )
+    if first < len(likely):
+        return likely[first][1]
+    return min(sizes, key=lambda size: size[2][0] * size[2][1])[1]

@@ -10,9 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import ConfigError
-
-__all__ = ["default_threads", "memory_budget"]
+from ..errors import ConfigError, in_short
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -71,8 +69,8 @@ def _free_share() -> int:
 
 def _setting(name: str) -> int | None:
     text = os.environ.get(name, "").strip()
-    if text and (not text.isdecimal() or int(text) < 1):
-        raise ConfigError(f"{name} must be a positive number, got {text!r}")
+    if text and (not text.isdecimal() or len(text) > 18 or int(text) < 1):
+        raise ConfigError(f"{name} must be a positive number, got {in_short(text)}")
     return int(text) if text else None
 
 

@@ -25,8 +25,6 @@ try:
 except ImportError as error:
     raise MissingDependencyError(why_no_kernels(error)) from error
 
-__all__ = ["NativeEngine"]
-
 #: Between two reports of a run, and two looks for a Ctrl-C.
 WATCH_SECONDS = 0.1
 #: Plans that an engine remembers; a tiled picture needs about nine sizes.
@@ -42,8 +40,7 @@ def _after_fork() -> None:
         engine._lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class NativeEngine(Engine):
@@ -73,8 +70,6 @@ class NativeEngine(Engine):
             raise ConfigError(f"threads must be a positive whole number, got {threads!r}")
         self.isa = current_isa(isa)
         self.threads = min(default_threads() if threads is None else threads, MAX_THREADS)
-        if dtype not in ("auto", "float32", "bf16", "int16"):
-            raise ConfigError(f"dtype must be auto, float32, bf16 or int16, got {dtype!r}")
         best = best_dtype(self.isa)
         if dtype not in ("auto", "float32", best) and not emulate:
             levels = (

@@ -15,11 +15,6 @@ from numpy.typing import NDArray
 
 from .._kernels._plan import BLOCK, INT16_DEPTH, MAX_SEGMENTS
 
-__all__ = [
-    "Packer", "by_pixel", "dense", "from_bf16", "pack", "pack_int16", "pad16", "phase", "phases",
-    "planes", "round_over_taps", "shuffled", "to_bf16", "vector", "winograd",
-]  # fmt: skip
-
 Array = NDArray[np.float32]
 
 

@@ -19,8 +19,6 @@ from . import packing
 from .packing import Packer, pad16
 from .program import Activation, Mix, Product, Spectral, Step
 
-__all__ = ["Products"]
-
 MAX_IDENTITY = 4096  # channels that are moved by a product with ones, so many squared
 
 Tap = tuple[int, int]

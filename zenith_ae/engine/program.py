@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from .._kernels._plan import BLOCK, LINE
 from .geometry import WINOGRAD_TILE
 
-__all__ = ["Activation", "Mix", "Pool", "Product", "Program", "Spectral", "Step", "chain", "place"]
-
 #: Pixels of a band of a chain: enough work for many threads between two barriers.
 CHAIN_BAND_PIXELS = 16384
 
@@ -192,9 +190,9 @@ class Program:
 
 def users(a: Activation | None, steps: list[Step]) -> list[Step]:
     """The steps that read or write an activation, in order."""
-    return (
-        [] if a is None else [step for step in steps if a in (step.into, step.residual, step.add, step.out)]
-    )
+    if a is None:
+        return []
+    return [step for step in steps if a in (step.into, step.residual, step.add, step.out)]
 
 
 def chain(steps: list[Step]) -> None:

@@ -28,8 +28,6 @@ except ImportError:
         "the torch engine needs torch: pip install 'zenith-ae[torch]', or use device='cpu'"
     ) from None
 
-__all__ = ["TorchEngine"]
-
 _SCALE = {"uint8": 255.0, "uint16": 65535.0}
 
 
@@ -74,8 +72,7 @@ class _ExactFloats:
         self._lock = threading.Lock()
         self._inside = 0
         self._before: tuple[Any, ...] = ()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._alone)
+        os.register_at_fork(after_in_child=self._alone)
 
     def _alone(self) -> None:
         """In a child of a fork, which has none of the threads that are inside."""

@@ -43,8 +43,6 @@ except ImportError as error:
         f"({' '.join(str(error).split())})"
     ) from None
 
-__all__ = ["AutoencoderZenith"]
-
 _WITHOUT_EFFECT = ("training", "gradient_checkpointing")  # on what a module computes
 _PLAIN = (Tensor, nn.Parameter)  # others have operations of their own
 # Where a model is downloaded from.

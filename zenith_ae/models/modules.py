@@ -20,8 +20,6 @@ from .wht import hadamard, wht_mix, wht_mix_separable
 if TYPE_CHECKING:
     from ..weights import Weights
 
-__all__ = ["Network", "frozen_module"]
-
 
 class Linear(nn.Module):
     """1x1 convolution with a 2-D weight (cout, cin / groups)."""

@@ -21,37 +21,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, lcm, prod
+from math import ceil, gcd, lcm, prod
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from ..errors import ConfigError
-
-__all__ = [
-    "LAYERS",
-    "Add",
-    "Clamp",
-    "Conv",
-    "Keep",
-    "Layer",
-    "Layers",
-    "Linear",
-    "ModelConfig",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "Relu",
-    "ResBlock",
-    "SpectralLinear",
-    "Step",
-    "Upsample",
-    "ZenithBlock",
-    "alignment",
-    "is_global",
-    "mac_count",
-    "out_scale",
-    "parameter_count",
-    "required_input",
-    "trace",
-]
 
 Shape = tuple[int, ...]
 T = TypeVar("T")
@@ -474,8 +447,7 @@ def alignment(layers: Layers, grid: Callable[[Layer], int] = lambda layer: 1) ->
         scale *= layer.scale
         tile = layer.tile if isinstance(layer, ZenithBlock) and layer.tile else 1
         need = lcm(tile, grid(layer)) / scale
-        step = Fraction(lcm(step.numerator * need.denominator, need.numerator * step.denominator),
-                        step.denominator * need.denominator)  # fmt: skip
+        step = Fraction(lcm(step.numerator, need.numerator), gcd(step.denominator, need.denominator))
     return ceil(step)
 
 

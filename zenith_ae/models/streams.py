@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from ..errors import ConfigError
 from .spec import Add, Keep, Layer, Layers, Linear, PixelShuffle, PixelUnshuffle, Relu, ZenithBlock
 
-__all__ = ["in_streams", "mean_of", "turned"]
-
 Tensors = Mapping[str, NDArray[np.float32]]
 
 

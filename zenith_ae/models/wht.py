@@ -18,10 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = [
-    "hadamard", "is_plain", "native_available", "shrink", "wht_mix", "wht_mix_reference", "wht_mix_separable",
-]  # fmt: skip
-
 _TILES = (4, 8, 16)  # sides that the native operator takes
 
 
@@ -102,8 +98,8 @@ def _executor(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers)
 
 
-if hasattr(os, "register_at_fork"):  # a forked process has the executors, but none of their threads
-    os.register_at_fork(after_in_child=_executor.cache_clear)
+# A forked process has the executors, but none of their threads.
+os.register_at_fork(after_in_child=_executor.cache_clear)
 
 
 def native_available() -> bool:
@@ -133,14 +129,22 @@ def _batch_slices(n: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(bounds)]
 
 
+def _nhwc(x: Tensor) -> Tensor:
+    """(N, C, H, W) as the native operator reads it: (N, H, W, C), contiguous float32."""
+    return x.detach().permute(0, 2, 3, 1).float().contiguous()
+
+
+def _gates(gate: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
+    """Gate and |threshold| (T, T, C) as the native operator reads them: contiguous float32."""
+    return gate.detach().float().contiguous(), threshold.detach().float().abs().contiguous()
+
+
 class _WhtMix(torch.autograd.Function):
     """The native operator: NHWC float32 inside, threads over the batch (the GIL is released)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gate: Tensor, threshold: Tensor) -> Tensor:
-        nhwc = x.detach().permute(0, 2, 3, 1).float().contiguous()
-        gate32 = gate.detach().float().contiguous()
-        threshold32 = threshold.detach().float().abs().contiguous()
+        nhwc, (gate32, threshold32) = _nhwc(x), _gates(gate, threshold)
         out = torch.empty_like(nhwc)
         ops = _native()
 
@@ -156,18 +160,14 @@ class _WhtMix(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         given = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated too (``create_graph``)
-            given = tuple(
-                t.view_as(t) for t in given
-            )  # where one is made of another, no gradient is to go that way too
+            # As views: where one is made of another, no gradient is to go that way too.
+            given = tuple(t.view_as(t) for t in given)
             wanted = [t for t, need in zip(given, ctx.needs_input_grad, strict=True) if need]
             found = iter(torch.autograd.grad(wht_mix_reference(*given), wanted, grads, create_graph=True))
             return tuple(next(found) if need else None for need in ctx.needs_input_grad)
-        x, gate, threshold = (t.detach() for t in given)
-        nhwc = x.permute(0, 2, 3, 1).float().contiguous()
-        gate, grad = gate.float().contiguous(), grads[0].detach()
-        grad_out = grad.permute(0, 2, 3, 1).float().contiguous()
+        x, gate, threshold = given
+        nhwc, grad_out, (gate32, threshold32) = _nhwc(x), _nhwc(grads[0]), _gates(gate, threshold)
         grad_in = torch.empty_like(nhwc)
-        threshold32 = threshold.detach().float().abs().contiguous()
         slices = _batch_slices(nhwc.shape[0])
         sums = torch.zeros(2, len(slices), *gate.shape)
         ops = _native()
@@ -175,14 +175,14 @@ class _WhtMix(torch.autograd.Function):
         def part(i: int) -> None:
             s = slices[i]
             ops.wht_gate_backward(
-                nhwc[s].numpy(), grad_out[s].numpy(), gate.numpy(), threshold32.numpy(),
+                nhwc[s].numpy(), grad_out[s].numpy(), gate32.numpy(), threshold32.numpy(),
                 grad_in[s].numpy(), sums[0, i].numpy(), sums[1, i].numpy(),
             )  # fmt: skip
 
         list(_executor(len(slices)).map(part, range(len(slices))))
         grad_gate, grad_threshold = sums.sum(1)
-        grad_threshold = grad_threshold * threshold.sign()  # as of abs()
-        return grad_in.to(grad.dtype).permute(0, 3, 1, 2), grad_gate, grad_threshold
+        grad_threshold = grad_threshold * threshold.detach().sign()  # as of abs()
+        return grad_in.to(grads[0].dtype).permute(0, 3, 1, 2), grad_gate, grad_threshold
 
 
 def wht_mix(x: Tensor, gate: Tensor, threshold: Tensor) -> Tensor:

@@ -28,8 +28,6 @@ from .spec import (
 )
 from .streams import in_streams
 
-__all__ = ["ARCHITECTURES", "build", "with_expert"]
-
 
 def zenith(channels: int, hidden: int, count: int, spectral_every: int = 0, tile: int = 8) -> Layers:
     """``count`` Zenith blocks, every ``spectral_every``-th one with Walsh-Hadamard mixing."""

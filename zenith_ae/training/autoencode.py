@@ -20,8 +20,6 @@ from .restore import build_modules, load_into, log_error, train_by
 from .seam import LATTICE_WEIGHT, lattice_error
 from .trainer import TrainConfig, psnr, to_tensor
 
-__all__ = ["AutoencodeRecipe", "train_autoencoder"]
-
 
 def latent_limit(config: ModelConfig) -> float:
     """Largest magnitude of a latent, from the Clamp that the encoder ends in.

@@ -15,8 +15,6 @@ from ..files import visible
 from ..image_writing import write_picture
 from ..images import from_pil, to_8_bits
 
-__all__ = ["ContactSheet"]
-
 Floats = NDArray[np.float32]
 
 CROP = 96  # pixels of the picture, each way

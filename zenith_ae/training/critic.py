@@ -13,8 +13,6 @@ from torch.func import functional_call
 
 from .trainer import average_over_processes, mean_where
 
-__all__ = ["Critic"]
-
 CELL = 8  # pixels along one axis for which there is one score
 RATE = 5e-4  # the critic's learning rate, the same throughout
 FROM, WHOLE = 0.03, 0.08  # shares of a training before a critic has a say, and its whole one

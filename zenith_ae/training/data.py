@@ -35,8 +35,6 @@ from ..files import is_passed_by, is_result, say, visible
 from ..images import READABLE_SUFFIXES, read_picture, to_8_bits
 from . import drawings
 
-__all__ = ["VALIDATED", "ImagePool", "Prefetcher", "decode_rgb", "iter_encoded", "middle", "random_crops"]
-
 SMALL_ONES = 4  # small drawn pictures for each drawn one: a twentieth of the crops beside 1,400 photographs
 SMALLEST_SCALE = 0.5  # of reduced crops
 VALIDATED = 512  # pixels a side of a picture, at most, that an autoencoder is validated with

@@ -26,28 +26,6 @@ from ..batches import LUMA
 from ..pipelines import OFF_GRID
 from .drawings import few_colours
 
-__all__ = [
-    "MIXTURES",
-    "Mixture",
-    "as_file",
-    "blur",
-    "camera",
-    "edited",
-    "enlarge",
-    "from_linear",
-    "gaussian",
-    "grain",
-    "jpeg",
-    "local_rms",
-    "mottled",
-    "poisson_gaussian",
-    "reenlarge",
-    "salt_and_pepper",
-    "smooth_map",
-    "stored",
-    "to_linear",
-]
-
 Pair = tuple[np.ndarray, np.ndarray]
 Range = tuple[float, float]
 

@@ -20,8 +20,6 @@ from ..batches import LUMA
 from .data import SMALLEST_SCALE, ImagePool
 from .degradations import BLUE_GAIN, KNOTS, RED_GAIN, RMS_WINDOW, UNEVEN, Mixture, Range
 
-__all__ = ["DevicePool", "WhiteNoise", "is_white", "white_noise"]
-
 KINDS = ("gaussian", "poisson_gaussian", "salt_and_pepper")
 
 

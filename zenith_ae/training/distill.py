@@ -32,25 +32,6 @@ from .data import VALIDATED, ImagePool, load_pool, middle
 from .restore import build_modules, load_into, train_by
 from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tensor
 
-__all__ = [
-    "FACTOR",
-    "DistillRecipe",
-    "check_teacher",
-    "crispness",
-    "detail",
-    "finer",
-    "identify",
-    "is_fitted",
-    "lost_detail",
-    "no_crops",
-    "place_crop",
-    "teacher_engine",
-    "teacher_latents",
-    "teacher_part",
-    "train_distillation",
-    "train_student",
-]
-
 FITTED = "fitted"  # in the metadata, of the layers of a part that `is_fitted`
 FACTOR = 8  # pixels per latent of the whole TAESD family
 
@@ -73,9 +54,7 @@ def is_fitted(weights: Weights, part: str) -> bool:
 
 
 def teacher_part(weights: Weights, part: str) -> Network:
-    """The teacher's ``encoder`` or ``decoder`` as a frozen torch module."""
-    if part not in weights.config.parts:
-        raise WeightsError(f"the teacher {weights.config.name} has no {part}")
+    """The teacher's ``encoder`` or ``decoder``, which `check_teacher` found, as a frozen torch module."""
     return frozen_module(weights, part).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 

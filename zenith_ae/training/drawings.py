@@ -12,8 +12,6 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont, ImageOps
 
-__all__ = ["KINDS", "PREFIX", "draw", "draw_small", "few_colours"]
-
 #: Names of drawn pictures begin so.
 PREFIX = "drawn/"
 SIZE = 384, 512  # height, width
@@ -349,11 +347,9 @@ def small_print(rng: Rng) -> Image.Image:
             y += apart
         y += scale * size
     picture = picture.resize((width, height), Image.Resampling(int(rng.choice([1, 2, 3, 4]))))
-    return (
-        picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.3, 0.8))))
-        if rng.random() < 0.3
-        else picture
-    )
+    if rng.random() < 0.3:
+        picture = picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.3, 0.8))))
+    return picture
 
 
 def _any_of(rng: Rng, *kinds: Callable[[Rng], Image.Image]) -> Image.Image:

@@ -48,17 +48,6 @@ from ..metrics import channel_errors, grid_steps, lattice_energy, psnr, sharpnes
 from .data import Read, decode_rgb, iter_encoded
 from .degradations import as_file, blur, jpeg, salt_and_pepper
 
-__all__ = [
-    "DEGRADATIONS",
-    "SIGMAS",
-    "AutoencoderLike",
-    "DenoiserLike",
-    "evaluate_model",
-    "find_pairs",
-    "format_table",
-    "to_json",
-]
-
 Floats = NDArray[np.float32]
 Source = str | Path
 Progress = Callable[[int, int, str], None]

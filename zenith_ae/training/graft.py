@@ -65,8 +65,6 @@ from .seam import (
 )
 from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tensor
 
-__all__ = ["GraftOptions", "GraftRecipe", "SeamFeatures", "train_graft"]
-
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 BORDER = 2  # pixels at a picture's border, whose errors count more
 BORDER_WEIGHT = 8.0  # so many times, in a corner squared: few crops show them, and dots there are seen

@@ -9,8 +9,6 @@ from typing import Any
 
 from ..errors import MissingDependencyError
 
-__all__ = ["plot_log", "read_log"]
-
 Record = dict[str, Any]
 
 

@@ -32,8 +32,6 @@ from .device_batches import DevicePool, WhiteNoise, is_white
 from .sorting import LEAST_ERROR, SorterRecipe, outcomes, table_size
 from .trainer import TrainConfig, Trainer, plain_options, psnr, to_tensor
 
-__all__ = ["RestoreRecipe", "build_modules", "load_into", "start_small", "train_restoration"]
-
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
 UNTRAINED = 480  # crops of the validation pictures that a sorter is tried on
 CLEANED_LEVEL = 1.25  # times the estimated one, which falls short of a photograph's faint noise
@@ -174,10 +172,12 @@ def train_by(
     goal: dict[str, str],
     origin: dict[str, str] | None = None,
     settled: Callable[[str], bool] = lambda name: False,
+    prepare: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Path:
     """Train by a recipe's ``make_batch`` and ``loss``; returns the weights file.
 
-    Its metadata say ``origin``; ``goal``, ``settled`` and ``data`` are those of `Trainer`.
+    Its metadata say ``origin``; ``goal``, ``settled`` and ``data`` are those of `Trainer`. ``prepare`` is
+    called once a checkpoint is accepted, before the first step: for work that a refusal would waste.
     """
     path = train.out / f"{config.name}.safetensors"
 
@@ -188,6 +188,7 @@ def train_by(
                       plain_options(recipe))  # fmt: skip
     if resume:
         trainer.load_checkpoint()
+    prepare(trainer)
     trainer.run()
     return path
 
@@ -619,32 +620,26 @@ def train_restoration(
         recipe.elder = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     cleaning = load_weights(cleaner) if cleaner else None
     goal = {"task": task, "loss": loss} | _bound_to(only, begun, quantile, teacher, anew, cleaning)
-    path = train.out / f"{config.name}.safetensors"
-
-    def export(state: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        save_model(path, config, state, metadata | {"task": task})
-
     lessons: RestoreRecipe | SorterRecipe = sorting or recipe
     evaluate = sorting.evaluate if sorting else _validate(validation, train.seed, unit, soft, part)
-    trainer = Trainer(model, lessons.make_batch, lessons.loss, train, export, evaluate, goal, data=data,
-                      options={} if sorting else plain_options(recipe))  # fmt: skip
-    if resume:
-        trainer.load_checkpoint()
-    if cleaning and trainer.progress < 1:  # it takes minutes, so not before a checkpoint is refused
-        recipe.cleaned = cleaned(pool, cleaning, train.threads)
-        if train.drawn and elder is None:
-            recipe.drawings = pool.drawings()
-    if there and trainer.progress < 1:
-        recipe.white_noise = WhiteNoise(
-            DevicePool(pool, train.device, train.crop), mixture, train.batch,
-            (recipe.estimated, recipe.estimated_other), recipe.overstated, recipe.MOST_OVERSTATED,
-        )  # fmt: skip
-        say(f"batches are made on {train.device}")
-    if sorting:
-        assert begun is not None
-        _try_networks(begun, sorting, recipe, validation, trainer)
-    trainer.run()
-    return path
+
+    def prepare(trainer: Trainer) -> None:
+        if cleaning and trainer.progress < 1:
+            recipe.cleaned = cleaned(pool, cleaning, train.threads)
+            if train.drawn and elder is None:
+                recipe.drawings = pool.drawings()
+        if there and trainer.progress < 1:
+            recipe.white_noise = WhiteNoise(
+                DevicePool(pool, train.device, train.crop), mixture, train.batch,
+                (recipe.estimated, recipe.estimated_other), recipe.overstated, recipe.MOST_OVERSTATED,
+            )  # fmt: skip
+            say(f"batches are made on {train.device}")
+        if sorting:
+            assert begun is not None
+            _try_networks(begun, sorting, recipe, validation, trainer)
+
+    return train_by(lessons, model, config, train, data, evaluate, resume, goal, {"task": task},
+                    prepare=prepare)  # fmt: skip
 
 
 def _check_goal(

@@ -18,17 +18,6 @@ from ..models.spec import Layers, ModelConfig, is_global, out_scale, required_in
 from .distill import FACTOR
 from .trainer import mean_where, to_tensor
 
-__all__ = [
-    "LATTICE_WEIGHT",
-    "PerceptualError",
-    "Seam",
-    "find_seam",
-    "lattice_error",
-    "seam_to_look",
-    "spread_of",
-    "tone_error",
-]
-
 LATTICE_WEIGHT = 1.0  # of `lattice_error` in a decoder's loss
 LOOK = 4  # pixels along a side for one feature of a whole encoder (`seam_to_look`)
 SIDE = 256  # pixels of the pieces in which the spread of features is measured

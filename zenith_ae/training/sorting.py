@@ -24,8 +24,6 @@ from .trainer import TrainConfig, to_tensor
 if TYPE_CHECKING:
     from .restore import RestoreRecipe
 
-__all__ = ["Outcomes", "SorterRecipe", "outcomes", "table_size"]
-
 LEAST_ERROR = 1e-5  # squared, which is 50 dB: crops with less count as clean
 MOST_AT_STAKE = 3.0  # decibels that one choice counts at most
 LARGEST_TABLE = 20_000 * 128 * 128  # pixels: two gigabytes, ten minutes of one core for zenith-denoise

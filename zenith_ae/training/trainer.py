@@ -38,21 +38,6 @@ from ..files import atomic_writer, reason, say
 from .data import Prefetcher
 from .muon import Muon
 
-__all__ = [
-    "TrainConfig",
-    "Trainer",
-    "average_over_processes",
-    "choose_gpu",
-    "first_process_first",
-    "is_first_process",
-    "join_processes",
-    "leave_processes",
-    "mean_where",
-    "plain_options",
-    "psnr",
-    "to_tensor",
-]
-
 Model = TypeVar("Model", bound=nn.Module)
 # Settings of which a training that goes on with others says so.
 _SETTINGS = ("steps", "minutes", "batch", "crop", "lr", "warmup", "ema", "precision", "drawn")
@@ -267,7 +252,7 @@ def plain_options(recipe: Any) -> dict[str, Any]:
     """The weights, shares and kinds among the fields of a recipe, and of the options that it holds."""
     options: dict[str, Any] = {}
     for name in (field.name for field in fields(recipe)):
-        value = getattr(recipe, name)
+        value = getattr(recipe, name, None)  # some are made later
         if isinstance(value, bool | int | float | str):
             options[name] = value
         elif is_dataclass(value) and name in ("options", "mixture"):
@@ -434,9 +419,8 @@ class Trainer(Generic[Model]):
     def _log(self, record: dict[str, Any]) -> None:
         if self.rank:
             return
-        finite = {
-            k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)
-        }  # JSON has no NaN
+        # JSON has no NaN.
+        finite = {k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)}
         record = {"step": self.step, "seconds": round(self.seconds, 1)} | finite
         with _going_on(self.log_path), self.log_path.open("ab+") as file:
             if file.tell():  # a run that was killed may have left half a line
