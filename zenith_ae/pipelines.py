@@ -684,13 +684,11 @@ class Denoiser(_Pipeline):
         self._need_estimator()
         check_layout(pixels, layout)
         rgb = to_rgb(pixels, layout)
-        if any((alone := only_channel(picture)) is not None for picture in rgb):
+        alone = [only_channel(picture) for picture in rgb]
+        if alone.count(None) < len(alone):  # the estimator knows grey pictures, and none of a single channel
             rgb = rgb.copy()
-            for picture in rgb:
-                if (
-                    alone := only_channel(picture)
-                ) is not None:  # the estimator knows grey, and no such picture
-                    picture[...] = picture[..., alone : alone + 1]
+            for picture, c in zip(rgb, alone, strict=True):
+                picture[...] = picture if c is None else picture[..., c : c + 1]
         coarse = self._raw_levels(rgb, tile, within(progress, 0, _ESTIMATOR))
         sorting = Pieces(within(progress, _ESTIMATOR, 1 - _ESTIMATOR), len(rgb))
         chosen = ["denoiser"] * len(rgb) if experts is None else experts

@@ -260,7 +260,7 @@ static ZN_INLINE void tile_multiply(const int pairs, const int panels, const int
                                     const tile_sums *done, const float *sums)
 {
     const zn_gemm *g = plan->g;
-    const int count = plan->count, packs = plan->apart > TILE_SLOTS;
+    const int count = plan->count, one_by_one = plan->apart > TILE_SLOTS;
     const ptrdiff_t panel_values = (ptrdiff_t)(count * plan->words - plan->missing) * 2 * ZN_BLOCK;
     const char *const a = (const char *)g->a + pixel * g->a_pixel * (ptrdiff_t)2;
     const uint16_t *const b = (const uint16_t *)g->b + panel * panel_values;
@@ -283,7 +283,7 @@ static ZN_INLINE void tile_multiply(const int pairs, const int panels, const int
         const char *const in = (step->apart ? packed : a) + step->in;
         const uint16_t *const columns = b + step->columns;
         const ptrdiff_t row_bytes = step->row_bytes;
-        if (packs && step->apart)
+        if (one_by_one && step->apart)
             tile_pack(plan, step, pixel, pixels, (uint16_t *)(void *)(packed + step->in));
         t_load(tiles, 4, in, row_bytes);
         t_load(tiles, 6, columns, TILE_BYTES);
