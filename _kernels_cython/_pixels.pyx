@@ -13,7 +13,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport ptrdiff_t
 
 from plan cimport zn_share, zn_task, zn_team
-from zenith cimport ZN_F32, ZN_FLOAT, ZN_U8, ZN_U16, zn_kernels
+from zenith cimport ZN_F32, ZN_FLOAT, ZN_PATCH, ZN_PATCH_VALUES, ZN_U8, ZN_U16, zn_kernels
 
 ctypedef const zn_kernels *(*lookup)(int level, int storage) noexcept nogil
 ctypedef int (*runner)(int threads, zn_task *task, void *context) noexcept nogil
@@ -161,6 +161,32 @@ def count_clipped(picture, isa=None):
             kernels.count_clipped(source + y * row, row, format, min(8, height - y), width,
                                   <unsigned char *>(to + y // 8 * out_row))
     return out
+
+
+def patches(picture, int channel, int down, int across, isa=None):
+    """Patches of 5 x 5 pixels of one channel of a picture (H, W, 3), ``down`` and ``across`` pixels apart.
+
+    Returns
+    -------
+    (n, 25) float32 in units of 0..255, each patch less its mean, and these means (n,).
+    """
+    cdef const zn_kernels *kernels = table(isa)
+    cdef ptrdiff_t row, out_row, y
+    cdef int format, i, height = picture.shape[0], width = picture.shape[1]
+    cdef const char *source = picture_of(picture, &row, &format)
+    require(height >= ZN_PATCH and width >= ZN_PATCH and down > 0 and across > 0 and 0 <= channel < 3,
+            "a picture has patches of 5 x 5 pixels and three channels")
+    cdef int rows = (height - ZN_PATCH) // down + 1, count = (width - ZN_PATCH) // across + 1
+    out = np.empty((rows, count * ZN_PATCH_VALUES), np.float32)
+    means = np.empty((rows, count), np.float32)
+    cdef char *to = rows_of(out, "out", &out_row)
+    cdef float *to_means = <float *><size_t>means.ctypes.data
+    with nogil:
+        for i in range(rows):
+            y = <ptrdiff_t>i * down
+            kernels.patches(source + y * row, row, format, channel, across, count, <float *>(to + i * out_row),
+                            to_means + <ptrdiff_t>i * count)
+    return out.reshape(-1, ZN_PATCH_VALUES)[:, : ZN_PATCH * ZN_PATCH], means.ravel()
 
 
 def enlarge_rows(rows, out, isa=None):

@@ -4,6 +4,7 @@ from libc.stddef cimport ptrdiff_t
 
 cdef extern from "zenith.h" nogil:
     enum: ZN_BLOCK, ZN_MAX_SEGMENTS, ZN_SPLIT_CHANNELS, ZN_PICTURE_VALUES, ZN_INT16_DEPTH
+    enum: ZN_PATCH, ZN_PATCH_VALUES
     enum: ZN_WINOGRAD_IN, ZN_WINOGRAD_OUT
     enum: ZN_U8, ZN_U16, ZN_F32
     enum: ZN_LEVELS
@@ -64,6 +65,8 @@ cdef extern from "zenith.h" nogil:
                           float *out) noexcept nogil
         void (*count_clipped)(const void *picture, ptrdiff_t row_bytes, int format, int rows, int width,
                               unsigned char *counts) noexcept nogil
+        void (*patches)(const void *picture, ptrdiff_t row_bytes, int format, int channel, int step, int count,
+                        float *out, float *means) noexcept nogil
         void (*blend)(const float *above, const float *below, float share, float *out,
                       ptrdiff_t n) noexcept nogil
         void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,

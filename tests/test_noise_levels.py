@@ -339,10 +339,10 @@ def test_estimated_map_is_bilinear_between_the_centres_of_its_blocks():
 @pytest.mark.parametrize("count", [1, 256, 257, 24000])
 def test_no_product_of_patches_wakes_the_threads_of_a_blas(count):
     """OpenBLAS takes several from 2^18 multiplications on."""
-    patches = noise((25, count))
+    patches = noise((count, 25))
     parts = noise_levels._in_parts(patches)
-    assert np.array_equal(np.concatenate(parts, axis=1), patches)
-    assert all(25 * 25 * part.shape[1] < 2**18 for part in parts)
+    assert np.array_equal(np.concatenate(parts), patches)
+    assert all(25 * 25 * len(part) < 2**18 for part in parts)
 
 
 def staves(rng):

@@ -103,6 +103,20 @@ def test_count_clipped(isa, dtype, size):
 
 
 @pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [(5, 5), (17, 19), (33, 70)])
+@pytest.mark.parametrize(("down", "across"), [(1, 1), (2, 3), (40, 7)])
+def test_patches(isa, dtype, size, down, across):
+    pixels = picture(*size, dtype)
+    for channel in range(3):
+        values, means = _pixels.patches(pixels, channel, down, across, isa)
+        windows = np.lib.stride_tricks.sliding_window_view(pixels[..., channel], (5, 5))[::down, ::across]
+        expected = windows.reshape(-1, 25) * (255 / full(dtype))
+        np.testing.assert_allclose(means, expected.mean(axis=1), rtol=1e-5)
+        np.testing.assert_allclose(values, expected - expected.mean(axis=1, keepdims=True), atol=1e-4)
+
+
+@pytest.mark.parametrize("isa", LEVELS)
 @pytest.mark.parametrize("size", [(1, 1), (8, 3), (9, 40), (21, 37)])
 def test_enlarge_rows(isa, size):
     rows, out = noise(-(-size[0] // 8), size[1]), np.empty(size, np.float32)
@@ -125,6 +139,9 @@ def test_what_would_be_read_or_written_beyond_an_array_is_refused():
         lambda: _pixels.roughness(pixels[:, :17], [0]),
         lambda: _pixels.roughness(pixels[..., :2], [0]),
         lambda: _pixels.count_clipped(pixels[..., 0]),
+        lambda: _pixels.patches(pixels[:4], 0, 1, 1),
+        lambda: _pixels.patches(pixels, 3, 1, 1),
+        lambda: _pixels.patches(pixels, 0, 0, 1),
         lambda: _pixels.enlarge_rows(change[:1, :, 0], np.empty((9, 18), np.float32)),
     ):
         with pytest.raises(ValueError, match=r"\w"):

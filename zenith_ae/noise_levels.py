@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .batches import full_scale
-from .pixels import count_clipped, enlarge_rows, roughness
+from .pixels import count_clipped, enlarge_rows, patches, roughness
 
 # --- whether a level is the same everywhere (`make_even`)
 # Mean of the absolute logarithms of local estimates over their median: up to the first they are of one level
@@ -325,50 +325,45 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     that the result is what the third of the patches has, by their brightness, where it is strongest. None
     where patches are too few, without those whose noise is likely to be clipped.
     """
-    height, width = (max(0, n - _PATCH + 1) for n in picture.shape[:2])
-    channels = np.moveaxis(picture, 2, 0)[: 1 if is_grey(picture) else 3]
-    every = max(1.0, len(channels) * height * width / _PATCHES)
+    height, width = (n - _PATCH + 1 for n in picture.shape[:2])
+    if min(height, width) < 1:
+        return None
+    channels = 1 if is_grey(picture) else 3
+    every = max(1.0, channels * height * width / _PATCHES)
     down = int(every**0.5)
     across = int(every / down)
-    unit = np.float32(255 / full_scale(picture.dtype))
     clipped = picture.dtype.kind == "u" or bool(((picture == 0) | (picture == 1)).any())
     off = _OFF_ENDS * about if clipped else -np.inf
-    patches = []  # of each channel, (pixels of a patch, patches), from dark to bright ones
-    for channel in channels:
-        few = channel[:height:down, :width:across].shape
-        x = np.empty((_PATCH, _PATCH, *few), picture.dtype)
-        for i, j in np.ndindex(_PATCH, _PATCH):
-            x[i, j] = channel[i : i + height : down, j : j + width : across]
-        x = x.reshape(_PATCH**2, -1) * unit
-        mean = x.mean(axis=0)
+    found = []  # of each channel, (patches, their values): the darkest third, the middle, and the brightest
+    for channel in range(channels):
+        x, mean = patches(picture, channel, down, across)
         counted = np.flatnonzero((off < mean) & (mean < 255 - off))
         if len(counted) < max(_FEWEST, _LEAST_SHARE * mean.size):
             return None
-        x = np.take(x, counted[np.argsort(mean[counted], kind="stable")], axis=1)
-        x -= x.mean(axis=0)
-        x -= x.mean(axis=1, keepdims=True)
-        patches.append(x)
-    together = sum(np.float64(part @ part.T) for x in patches for part in _in_parts(x))
-    directions = np.linalg.eigh(together)[1].astype(np.float32)
+        thirds = [part[0] for part in np.array_split(np.arange(len(counted)), 3)]
+        found.append(x[counted[np.argpartition(mean[counted], thirds)]])
+    together = sum(np.float64(part.T @ part) for x in found for part in _in_parts(x))
+    # The first direction is that of the mean, which is taken away.
+    directions = np.linalg.eigh(together)[1][:, 1 : _LEAST + 1].astype(np.float32)
     variances = np.zeros(3)
-    for x in patches:
-        along = np.concatenate([directions.T @ part for part in _in_parts(x)], axis=1)
-        energy = np.square(along, out=along)[1:]  # the first is that of the mean, which is taken away
-        for k, part in enumerate(np.array_split(energy, 3, axis=1)):
-            rest = part[_LEAST:].sum(axis=0)
-            at = int(_CALMEST * (len(rest) - 1))
-            variances[k] += part[:_LEAST, rest <= np.partition(rest, at)[at]].mean() / len(patches)
+    for x in found:
+        least = np.concatenate([part @ directions for part in _in_parts(x)])
+        rest = np.einsum("pi,pi->p", x, x) - np.einsum("pi,pi->p", least, least)
+        for k, third in enumerate(np.array_split(np.arange(len(x)), 3)):
+            others, at = rest[third], int(_CALMEST * (len(third) - 1))
+            calm = least[third][others <= np.partition(others, at)[at]]
+            variances[k] += np.square(calm).mean() / len(found)
     even = variances.max() <= _DIFFER**2 * variances.min()
     return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
 
 
 def _in_parts(x: NDArray) -> list[NDArray]:
-    """(_PATCH^2, n) patches, so few together that a product of them is no work for the threads of a BLAS.
+    """(n, _PATCH^2) patches, so few together that a product of them is no work for the threads of a BLAS.
 
     Those of OpenBLAS, which numpy brings along, spin for 50 ms after one, and have half of the CPUs that a
     network wants meanwhile: a megapixel took 1.7 times as long.
     """
-    return np.array_split(x, -(-x.shape[1] // _PRODUCT), axis=1)
+    return np.array_split(x, -(-len(x) // _PRODUCT))
 
 
 def enlarged(coarse: NDArray, height: int, width: int) -> NDArray[np.float32]:

@@ -56,6 +56,7 @@
     .limit_change = limit_change, \
     .roughness = roughness, \
     .count_clipped = count_clipped, \
+    .patches = patches, \
     .blend = blend, \
     .split = split, \
     .wht_tiles_backward = wht_tiles_backward, \

@@ -173,6 +173,30 @@ static void count_clipped(const void *picture, ptrdiff_t row_bytes, int format, 
     }
 }
 
+static void patches(const void *picture, ptrdiff_t row_bytes, int format, int channel, int step, int count,
+                    float *out, float *means)
+{
+    const float unit = 255 / full_of(format);
+    for (int p = 0; p < count; p++, out += ZN_PATCH_VALUES) {
+        float sum = 0;
+        memset(out, 0, ZN_PATCH_VALUES * sizeof *out);
+        for (int y = 0; y < ZN_PATCH; y++) {
+            const void *row = (const char *)picture + y * row_bytes;
+            const ptrdiff_t at = 3 * (ptrdiff_t)p * step + channel;
+            float *to = out + y * ZN_PATCH;
+            for (int x = 0; x < ZN_PATCH; x++) {
+                to[x] = (format == ZN_U8 ? ((const uint8_t *)row)[at + 3 * x]
+                         : format == ZN_U16 ? ((const uint16_t *)row)[at + 3 * x]
+                                            : ((const float *)row)[at + 3 * x]) * unit;
+                sum += to[x];
+            }
+        }
+        means[p] = sum / (ZN_PATCH * ZN_PATCH);
+        for (int i = 0; i < ZN_PATCH * ZN_PATCH; i++)
+            out[i] -= means[p];
+    }
+}
+
 static void blend(const float *above, const float *below, float share, float *out, ptrdiff_t n)
 {
     for (ptrdiff_t i = 0; i < n; i++)

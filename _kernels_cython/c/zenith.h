@@ -23,6 +23,8 @@
 #define ZN_MAX_SEGMENTS 64 /* a pixel (un)shuffle by 8 has 64 */
 #define ZN_SPLIT_CHANNELS 64
 #define ZN_INT16_DEPTH 4096 /* values of a sum */
+#define ZN_PATCH 5         /* side of a patch in which noise is measured */
+#define ZN_PATCH_VALUES 32 /* of a patch and what fills it up */
 #define ZN_MOMENT_PIXELS 64 /* summed in float32 */
 #define ZN_PICTURE_VALUES 2048 /* r * channels of a picture's row at most, see load_picture */
 #define ZN_WINOGRAD_IN 6   /* side of an input tile, of which there are 36 products */
@@ -176,6 +178,9 @@ typedef struct zn_kernels {
      * second differences down and across, over 6 and in units of 0..255; [2] that of the sums of three channels.
      * count_clipped: of each 8 x 8 pixels of `rows` <= 8 rows, how many of the values of every second pixel in
      * every second row are 0 or full; what lies beyond counts as the last of those.
+     * patches: the ZN_PATCH x ZN_PATCH values of one channel, in units of 0..255, of `count` patches `step` pixels
+     * apart in the ZN_PATCH rows from `picture` on: less their mean, ZN_PATCH_VALUES apart with zeros behind,
+     * to `out`, and the mean to `means`.
      * blend: out = above + share * (below - above). */
     void (*add_change)(void *values, int format, const float *change, float factor, ptrdiff_t n);
     void (*limit_change)(float *change, const float *level, ptrdiff_t step, float deviations, float dotted,
@@ -183,6 +188,8 @@ typedef struct zn_kernels {
     void (*roughness)(const void *picture, ptrdiff_t row_bytes, int format, int blocks, float *out);
     void (*count_clipped)(const void *picture, ptrdiff_t row_bytes, int format, int rows, int width,
                           uint8_t *counts);
+    void (*patches)(const void *picture, ptrdiff_t row_bytes, int format, int channel, int step, int count,
+                    float *out, float *means);
     void (*blend)(const float *above, const float *below, float share, float *out, ptrdiff_t n);
 
     /* Floats as sums of two bf16: out[p, c] = in[p, c] rounded and out[p, channels + c] = the
