@@ -30,7 +30,7 @@ from PIL import Image
 
 from zenith_ae import app
 from zenith_ae import weights as weights_module
-from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_windows, web_zip
+from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_zip
 from zenith_ae.app.cli import run as run_cli
 from zenith_ae.app.web_jobs import Workshop, shipped_models
 from zenith_ae.app.web_zip import safe_name
@@ -1598,10 +1598,10 @@ class TestPage:
         tab.gone(".stale")
 
     def test_a_second_press_stops_the_job_of_the_first(self, tab, tmp_path, held, monkeypatch):
-        presses, press = [], web_windows.View.press
-        monkeypatch.setattr(
-            web_windows.View, "press", lambda view: presses.append(press(view)) or presses[-1]
-        )
+        from zenith_ae.app.web_windows import View
+
+        presses, press = [], View.press
+        monkeypatch.setattr(View, "press", lambda view: presses.append(press(view)) or presses[-1])
         (tmp_path / "x.png").write_bytes(png())
         tab.begin(tmp_path / "x.png", held)
         tab.page.click("#denoise-go")
