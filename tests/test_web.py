@@ -1162,6 +1162,15 @@ class Tab:
     def wait(self, selector):
         self.page.wait_for_selector(selector)
 
+    def waits_at(self, place):
+        """Wait for a place in the queue: of that line all but what CSS puts before it is hidden."""
+        self.page.wait_for_function(
+            """place => [...document.querySelectorAll('[data-place]')].some(e => e.offsetParent
+                && e.dataset.place === place && getComputedStyle(e, '::before').visibility === 'visible'
+                && getComputedStyle(e).visibility === 'hidden')""",
+            arg=f"Place {place} in the queue",
+        )
+
     def gone(self, selector):
         """Wait a few seconds, which is less than a `held` job takes, until there is none."""
         self.page.wait_for_selector(selector, state="detached", timeout=8000)
@@ -1665,9 +1674,9 @@ class TestPage:
         tab.page.click("#denoise-go")
         tab.until(lambda: held.asked)
         other.page.click("#denoise-go")
-        other.wait("[data-place='Place 1 in the queue']")
+        other.waits_at(1)
         third.page.click("#denoise-go")
-        third.wait("[data-place='Place 2 in the queue']")
+        third.waits_at(2)
         third.page.click("#denoise-stop")
         third.wait("#denoise-stop:disabled")
         assert third.page.evaluate("document.activeElement.id") == "denoise-go"
