@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="zenith-ae")
 def cli() -> None:
-    """Denoise pictures; encode them to latents and back.
+    """Denoise and sharpen pictures; encode them to latents and back.
 
     \b
     Examples:
@@ -124,7 +124,7 @@ noise = with_options(
 
 @cli.command(context_settings=CONTEXT, short_help="Remove noise from pictures.")
 @common("zenith-denoise", "the clean picture(s)")
-@writing
+@writing("denoised")
 @noise
 def denoise(**options: Any) -> int:
     """Remove noise from pictures.
@@ -150,7 +150,7 @@ def denoise(**options: Any) -> int:
 
 @cli.command(context_settings=CONTEXT, short_help="Make soft pictures sharp.")
 @common("zenith-deblur", "the sharp picture(s)")
-@writing
+@writing("deblurred")
 @sigma_option
 @passes_option
 @share_option("strength", 1.0, "How much of the softness to remove.")
@@ -172,7 +172,7 @@ def deblur(**options: Any) -> int:
 
 @cli.command(context_settings=CONTEXT, short_help="Denoise what appears in a folder.")
 @common("zenith-denoise", "the clean pictures", folder=True)
-@writing
+@writing("denoised")
 @noise
 @click.option("--interval", type=Number(0.05), default=1.0, show_default=True,
               help="Seconds between looks at the folder.")  # fmt: skip
@@ -255,7 +255,7 @@ def encode(**options: Any) -> int:
 
 @cli.command(context_settings=CONTEXT, short_help="Decode latents to pictures.")
 @common(None, "the picture(s)")
-@writing
+@writing("decoded", "png")
 @click.option("--force", is_flag=True, help="Decode latents of another latent space too.")
 def decode(**options: Any) -> int:
     """Decode latents to pictures of exactly the original size.
@@ -307,7 +307,7 @@ def matching_model(session: Session, source: str, file: LatentFile) -> Autoencod
 
 @cli.command(context_settings=CONTEXT, short_help="Encode and decode pictures, print PSNR and SSIM.")
 @common("zenith-taef2-lite", "the decoded picture(s)")
-@writing
+@writing("roundtrip")
 @click.option("--dtype", type=click.Choice(["fp16", "fp32", "uint8"]), default="fp16", show_default=True,
               help="Number format of the latents in between.")  # fmt: skip
 def roundtrip(**options: Any) -> int:

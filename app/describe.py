@@ -22,7 +22,7 @@ USES = {
     "zenith-denoise-large": "Removes noise, better, in 2.2 times the time",
     "zenith-deblur": "Makes soft pictures sharp (deblur)",
     "zenith-taef2": "FLUX.2 latents, nearest to the picture",
-    "zenith-taef2-lite": "FLUX.2 latents, sharper and faster (default of encode)",
+    "zenith-taef2-lite": "FLUX.2 latents, faster (default of encode)",
     "zenith-taef2-nano": "FLUX.2 latents, for live previews",
     "zenith-4ch-lite": "Latents of its own, for compact storage",
 }

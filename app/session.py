@@ -141,25 +141,33 @@ def common(model: str | None, what: str, folder: bool = False) -> Callable[[Call
         click.option("--dry-run", is_flag=True, help="Only say what would be written."),
         click.option("--json", "as_json", is_flag=True, help="One JSON object a file on standard output."),
         click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
-        click.option("-v", "--verbose", is_flag=True, help="Print more."),
+        click.option("-v", "--verbose", is_flag=True,
+                     help="Also print the model, instruction set, precision and threads."),
     ]  # fmt: skip
 
     return with_options(*options)
 
 
-#: The options of commands that write pictures.
-writing = with_options(
-    click.option("--format", "suffix", metavar="EXT",
-                 help="Format of outputs without -o FILE: png, jpg, ... "
-                      "[default: the input's ending, or png; of HEIC jpg]"),
-    click.option("--tag", metavar="TEXT",
-                 help="What the names of outputs have before the ending: photo.TAG.jpg; '' keeps the "
-                      "input's, with -o DIR. [default: denoised, or what else was done]"),
-    click.option("--quality", type=click.IntRange(1, 100),
-                 help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
-    click.option("--strip/--keep-metadata",
-                 help="Leave out EXIF, XMP and resolution; colours stay right. [default: keep]"),
-)  # fmt: skip
+def writing(
+    tag: str, others: str = "the input's ending, or png; of HEIC jpg"
+) -> Callable[[Callable], Callable]:
+    """The options of commands that write pictures, whose names have this ``tag`` before the ending.
+
+    ``others`` says what format they have where none is asked for.
+    """
+    options = [
+        click.option("--format", "suffix", metavar="EXT",
+                     help=f"Format of outputs without -o FILE: png, jpg, ... [default: {others}]"),
+        click.option("--tag", metavar="TEXT",
+                     help="What the names of outputs have before the ending: photo.TAG.jpg; '' keeps the "
+                          f"input's, with -o DIR. [default: {tag}]"),
+        click.option("--quality", type=click.IntRange(1, 100),
+                     help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
+        click.option("--strip/--keep-metadata",
+                     help="Leave out EXIF, XMP and resolution; colours stay right. [default: keep]"),
+    ]  # fmt: skip
+
+    return with_options(*options)
 
 
 def number_of(count: int, noun: str) -> str:

@@ -164,7 +164,7 @@ class _Training(click.Command):
             raise click.UsageError(str(error), ctx) from None
 
 
-@click.group()
+@click.group(short_help="Train models of your own.")
 def train() -> None:
     """Train models of your own: denoisers, and autoencoders with or without a teacher."""
 
@@ -235,7 +235,7 @@ def denoise(
     _finish(path)
 
 
-@train.command(cls=_Training)
+@train.command(cls=_Training, short_help="Train an autoencoder in a teacher's latent space.")
 @_schedule
 @_teacher
 @click.option("--model", default="zenith-taesd-lite", show_default=True, help="Architecture of the student.")
@@ -298,7 +298,7 @@ def distill(
     _finish(path)
 
 
-@train.command(cls=_Training)
+@train.command(cls=_Training, short_help="Train a hybrid's own layers beside its teacher's.")
 @_schedule
 @_teacher
 @click.option("--model", default="zenith-taef2", show_default=True, help="Architecture: a hybrid.")
@@ -416,7 +416,7 @@ def autoencode(
     _finish(path)
 
 
-@click.command()
+@click.command(short_help="Measure the quality of a model.")
 @click.argument("model", metavar="NAME|FILE")
 @click.argument("source", type=click.Path(exists=True))
 @click.option(

@@ -44,6 +44,7 @@ MOST_SHARPENED, SHARPENING_RADIUS = 1.2, 1.2  # the amount of an unsharp mask, a
 POOR_QUALITY = 20, 50  # of JPEGs that show what they are
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
+ZOOM = 1.1, 3.0  # log-uniform, of what is enlarged with its noise
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
 # How often photographs are reduced without a filter, have channels that lie apart, get a gain, a tone curve,
 # more vivid colours, a mask
@@ -126,6 +127,26 @@ def reenlarge(clean: np.ndarray, rng: np.random.Generator, factor: float) -> np.
         there, back = rng.choice(3, 2)
         result[k] = np.asarray(image.resize(small, ways[there]).resize((width, height), ways[back]))
     return result / np.float32(255)
+
+
+def zoomed(degraded: np.ndarray, clean: np.ndarray, rng: np.random.Generator, factor: float) -> Pair:
+    """A random part of a noisy picture and of the clean one, both (H, W, 3), enlarged to their size; files.
+
+    As by digital zoom, or by who makes small photographs large: noise and what it lies on grow alike. Three
+    in five are then sharpened, by an unsharp mask, which is hardest on noise.
+    """
+    height, width, _ = clean.shape
+    h, w = max(1, round(height / factor)), max(1, round(width / factor))
+    top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
+    way = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS)[rng.integers(3)]
+    sharpening = rng.random() < 0.6
+    mask = ImageFilter.UnsharpMask(rng.uniform(*MASK_RADIUS), _whole(rng, MASK_PERCENT), threshold=0)
+    result = []
+    for picture in (degraded, clean):
+        part = np.rint(as_file(picture[top : top + h, left : left + w]) * 255).astype(np.uint8)
+        image = Image.fromarray(part).resize((width, height), way)
+        result.append(np.asarray(image.filter(mask) if sharpening else image, np.float32) / 255)
+    return result[0], result[1]
 
 
 def gaussian(clean: np.ndarray, rng: np.random.Generator, sigma: float | np.ndarray) -> Pair:
@@ -669,7 +690,9 @@ class Mixture:
     weak: float = 0.0  # share of the Gaussian pictures whose sigma is log-uniform, from `WEAKEST` on
     uneven: float = 0.0  # share of the Gaussian pictures in colour with another sigma in each channel
     varying: float = 0.1  # share of the Gaussian pictures whose sigma varies smoothly
+    speckled: float = 0.0  # share of the Gaussian pictures whose sigma grows with the brightness
     clipped: float = 0.5  # share of the Gaussian pictures clipped and rounded to 8 bits like a file
+    blotched: float = 0.0  # share of the mottled pictures where most of the noise is that of colour
     subsampled: float = 0.75  # of the noisy JPEGs with half the resolution of colour, as most are
     camera_strength: Range = (1 / 255, 45 / 255)  # log-uniform
     camera_jpeg: float = 0.7  # share of the camera pictures stored as JPEG, of `unreduced` ones half of it
@@ -692,6 +715,7 @@ class Mixture:
     quality: tuple[int, int] = (50, 95)
     strong: float = 0.0  # share of the JPEGs that are of `POOR_QUALITY` instead
     in_place: float = 0.0  # share of the JPEGs whose blocks begin where a network finds those of a file
+    zoomed: float = 0.0  # share of what has noise but few wrong pixels that is enlarged with it, `zoomed`
 
     KINDS = ("gaussian", "stored", "camera", "poisson_gaussian", "salt_and_pepper", "blur", "jpeg", "grain",
              "mottled")  # fmt: skip
@@ -732,7 +756,7 @@ class Mixture:
         -------
         (degraded, clean, sigma, kinds)
             float32 (N, H, W, 3), (N, H, W, 3) in [0, 1], and (N, H, W) in units of [0, 1]; and
-            str (N,), of `KINDS`.
+            str (N,), of `KINDS`, or "zoomed".
         """
         kinds = self.draw(rng, len(batch))
         if drawn is None:
@@ -780,6 +804,15 @@ class Mixture:
             degraded[k] = degraded[k, ..., 1:2]
             if kinds[k] not in ("gaussian", "stored", "blur", "grain"):
                 sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
+        for k, kind in enumerate(kinds):
+            if kind not in ("salt_and_pepper", "blur", "jpeg") and self.zoomed and rng.random() < self.zoomed:
+                degraded[k], clean[k] = zoomed(degraded[k], clean[k], rng, _log_uniform(rng, ZOOM))
+                if rng.random() < self.camera_jpeg / 2:
+                    degraded[k] = _as_jpeg(
+                        degraded[k : k + 1], rng, self._quality(rng), rng.random() < self.subsampled
+                    )[0]
+                sigma[k] = local_rms(degraded[k : k + 1] - clean[k : k + 1])[0]
+                kinds[k] = "zoomed"
         degraded[spared], sigma[spared] = clean[spared], 0
         if self.clean_jpeg:
             for k in spared:
@@ -799,6 +832,8 @@ class Mixture:
                 level[k] = _log_uniform(rng, (WEAKEST, max(WEAKEST, high)))
         for k in np.flatnonzero(rng.random(n) < self.varying):
             level[k] = smooth_map(rng, height, width, low, high)
+        for k in np.flatnonzero(rng.random(n) < self.speckled):  # 1: of speckle, 0.5: as of photons
+            level[k] *= 1.5 * clean[k].mean(axis=2) ** np.float32(rng.uniform(0.4, 1.2))
         degraded, level = gaussian(clean, rng, level)
         if self.uneven:
             coloured = np.ptp(clean, axis=3).any(axis=(1, 2))
@@ -896,12 +931,16 @@ class Mixture:
 
     def _mottled(self, clean: np.ndarray, rng: np.random.Generator) -> Pair:
         strength = _log_uniform(rng, self.camera_strength)
+        colour = rng.uniform(0, COLOUR_SHARE) if rng.random() < 0.75 else 0.0
+        if self.blotched and rng.random() < self.blotched:
+            colour = _log_uniform(rng, (1.0, 20.0))
+            strength /= colour
         degraded, level = mottled(
             clean,
             rng,
             strength,
             radius=_log_uniform(rng, MOTTLE_RADIUS) if rng.random() < 0.85 else 0.0,
-            colour=rng.uniform(0, COLOUR_SHARE) if rng.random() < 0.75 else 0.0,
+            colour=colour,
             colour_radius=_log_uniform(rng, COLOUR_RADIUS),
             sharpening=rng.uniform(0, MOST_SHARPENED) if rng.random() < 0.7 else 0.0,
             photons=rng.random() < 0.5,
@@ -924,7 +963,7 @@ class Mixture:
 #: apart; softness, with a little noise, and pictures that are sharp, which must stay as they are.
 MIXTURES = {
     "noise": Mixture(strong=0.3, in_place=0.5),
-    "estimator": Mixture(clean_jpeg=0.5, grain=0.14),
+    "estimator": Mixture(clean_jpeg=0.5, grain=0.14, mottled=0.08, blotched=0.4, zoomed=0.15),
     "white": Mixture(
         gaussian=0.87, stored=0, camera=0, poisson_gaussian=0.1, salt_and_pepper=0.03, clipped=0.3,
         uneven=0.1, photon_gain=(5e-4, 1e-2),
@@ -939,11 +978,11 @@ MIXTURES = {
     ),
     "drawn": Mixture(
         gaussian=0.35, stored=0.2, camera=0.21, poisson_gaussian=0.03, salt_and_pepper=0.06, mottled=0.15,
-        weak=0.4, clean_jpeg=0.3, unreduced=0.25, strong=0.3, in_place=0.5,
+        weak=0.4, clean_jpeg=0.3, unreduced=0.25, strong=0.3, in_place=0.5, speckled=0.25, zoomed=0.1,
     ),
     "edited": Mixture(
-        gaussian=0.48, stored=0.32, camera=0.2, poisson_gaussian=0, salt_and_pepper=0, weak=0.4,
-        clean_jpeg=0.5, sigma=(0, 60 / 255), clipped=0.4,
+        gaussian=0.44, stored=0.26, camera=0.18, poisson_gaussian=0.02, salt_and_pepper=0, mottled=0.1,
+        weak=0.3, clean_jpeg=0.5, sigma=(0, 60 / 255), clipped=0.4, blotched=0.4, zoomed=0.25, speckled=0.2,
     ),
     "sorter": Mixture(
         gaussian=0.4, stored=0.12, camera=0.36, poisson_gaussian=0.04, salt_and_pepper=0.08, grey=0.2,

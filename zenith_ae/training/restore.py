@@ -310,7 +310,7 @@ class RestoreRecipe:
         white = kinds == "gaussian"
         loud = white & (sigma.mean(axis=(1, 2)) > self.LOUD)
         camera = np.isin(kinds, ("camera", "poisson_gaussian"))
-        anew = drawn | (kinds == "grain")
+        anew = drawn | np.isin(kinds, ("grain", "mottled", "zoomed"))
         if self.anew == "noise":
             anew |= loud | (kinds == "stored") | (camera & (self.quantile != MEDIAN))
         still = np.zeros(n, bool)
