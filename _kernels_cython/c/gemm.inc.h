@@ -88,7 +88,7 @@ static ZN_INLINE void PRODUCT(gemm_micro)(const int rows, const int panels, cons
                 column[v] = v_load(b + v * VL / ZN_BLOCK * panel_size + v * VL % ZN_BLOCK);
             ZN_UNROLL
             for (int r = 0; r < rows; r++) {
-                vf word = v_set1_word(in + r * a_pixel);
+                vf word = set1_word(in + r * a_pixel);
                 ZN_UNROLL
                 for (int v = 0; v < vectors; v++)
 #if GEMM_INT16
@@ -109,7 +109,7 @@ static ZN_INLINE void PRODUCT(gemm_micro)(const int rows, const int panels, cons
         const vf factor = v_load(b + v * VL / ZN_BLOCK * panel_size + v * VL % ZN_BLOCK);
         ZN_UNROLL
         for (int r = 0; r < rows; r++)
-            sum[r][v] = v_fma(v_from_int32(sum[r][v]), v_mul(v_set1_word(a + r * a_pixel), factor), bias);
+            sum[r][v] = v_fma(v_from_int32(sum[r][v]), v_mul(set1_word(a + r * a_pixel), factor), bias);
     }
 #endif
     STORED(gemm_finish)(rows, panels, g, pixel, panel, sum);

@@ -36,7 +36,7 @@ static void to_int16(const zn_gemm *g, ptrdiff_t pixel, int16_t *out)
         memset(out, 0, (size_t)(g->segments * (ptrdiff_t)g->depth) * sizeof *out);
         return;
     }
-    const vf factor = v_set1_word(&forth);
+    const vf factor = set1_word(&forth);
     for (int s = 0; s < g->segments; s++) {
         const float *from = in + g->segment[s];
         for (int k = 0; k < whole; k += VL)

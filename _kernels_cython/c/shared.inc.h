@@ -19,6 +19,14 @@
 
 typedef void gemm_kernel(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels);
 
+/* All lanes the 32 bits at p: a float, or two bf16 or int16 for v_dot_bf16 and v_dot_int16. */
+static ZN_INLINE vf set1_word(const void *p)
+{
+    float word;
+    memcpy(&word, p, sizeof word);
+    return v_set1(word);
+}
+
 static ZN_INLINE void wht_4(vf *v)
 {
     v_butterfly(v, v + 1);

@@ -4,7 +4,6 @@
 
 #include <immintrin.h>
 #include <stdint.h>
-#include <string.h>
 
 #define VL 8
 #define GEMM_ROWS 6
@@ -25,13 +24,6 @@ static inline vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 static inline vf v_where_greater(vf a, vf b, vf c)
 {
     return _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ), c);
-}
-
-static inline vf v_set1_word(const void *p)
-{
-    float word;
-    memcpy(&word, p, sizeof word);
-    return v_set1(word);
 }
 
 static inline vf v_load_bf16(const uint16_t *p)

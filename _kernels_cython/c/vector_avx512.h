@@ -4,7 +4,6 @@
 
 #include <immintrin.h>
 #include <stdint.h>
-#include <string.h>
 
 #define VL 16
 #define GEMM_ROWS 14
@@ -26,13 +25,6 @@ static inline vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf v_where_greater(vf a, vf b, vf c)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), c);
-}
-
-static inline vf v_set1_word(const void *p)
-{
-    float word;
-    memcpy(&word, p, sizeof word);
-    return v_set1(word);
 }
 
 static inline vf v_load_bf16(const uint16_t *p)

@@ -41,14 +41,6 @@ static inline vf v_load(const float *p)
 }
 static inline void v_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
 
-/* All lanes the 32 bits at p: a float, or two bf16 or int16 for v_dot_bf16 and v_dot_int16. */
-static inline vf v_set1_word(const void *p)
-{
-    float word;
-    memcpy(&word, p, sizeof word);
-    return v_set1(word);
-}
-
 /* a * b + c, rounded twice at this level */
 static inline vf v_fma(vf a, vf b, vf c) { return v_add(v_mul(a, b), c); }
 

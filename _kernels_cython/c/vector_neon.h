@@ -28,13 +28,6 @@ static inline vf v_where_greater(vf a, vf b, vf c)
     return vreinterpretq_f32_u32(vandq_u32(vcgtq_f32(a, b), vreinterpretq_u32_f32(c)));
 }
 
-static inline vf v_set1_word(const void *p)
-{
-    float word;
-    memcpy(&word, p, sizeof word);
-    return v_set1(word);
-}
-
 static inline vf v_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
