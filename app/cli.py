@@ -21,16 +21,13 @@ from zenith_ae import __version__
 from zenith_ae.errors import LatentError, ZenithError
 from zenith_ae.files import is_disk_full, leave, reason, say, visible
 
-from .batch import wants_traceback
+from .batch import Work, wants_traceback
 from .inputs import STDIO, Job, Kind
 from .session import (
     EQUAL,
-    Compute,
     Number,
-    Read,
     Session,
     Sigma,
-    Write,
     chosen_tag,
     common,
     denoised,
@@ -145,7 +142,7 @@ def denoise(**options: Any) -> int:
       cat noisy.png | zenith-ae denoise - > clean.png
     """
     session = Session(picture_kind("denoised", options), options, "denoiser")
-    return session.run("denoising", *denoising(session))
+    return session.run(denoising(session, "denoising"))
 
 
 @cli.command(context_settings=CONTEXT, short_help="Make soft pictures sharp.")
@@ -167,7 +164,7 @@ def deblur(**options: Any) -> int:
       zenith-ae deblur scans/ -o sharp/ --strength 0.7
     """
     session = Session(picture_kind("deblurred", options), options, "denoiser")
-    return session.run("deblurring", *denoising(session))
+    return session.run(denoising(session, "deblurring"))
 
 
 @cli.command(context_settings=CONTEXT, short_help="Denoise what appears in a folder.")
@@ -193,11 +190,11 @@ def watch(**options: Any) -> int:
     if not os.path.isdir(folder := options["inputs"][0]):
         raise click.UsageError(f"{folder}: no such folder; watch takes one that is there")
     session = Session(picture_kind("denoised", options), options, "denoiser")
-    return session.watch("denoising", *denoising(session), options["interval"])
+    return session.watch(denoising(session, "denoising"), options["interval"])
 
 
-def denoising(session: Session) -> tuple[Read, Compute, Write]:
-    """The stages of the commands that denoise or deblur."""
+def denoising(session: Session, verb: str) -> Work:
+    """What the commands that denoise or deblur do."""
     options = session.options
     names = ("strength", "luma", "chroma", "grain", "passes")
     settings: dict[str, Any] = {name: options[name] for name in names if name in options}
@@ -212,7 +209,7 @@ def denoising(session: Session) -> tuple[Read, Compute, Write]:
         done = {**facts(picture, model), "sigma": level, "pictures": count}
         return result, {"sentence": sentence, **done}
 
-    return read_frames(options), compute, picture_writer(options)
+    return Work(read_frames(options), compute, picture_writer(options), verb)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Encode pictures to latents.")
@@ -250,7 +247,7 @@ def encode(**options: Any) -> int:
             write_latents(job.output, file, options["dtype"], overwrite)
         return ()
 
-    return session.run("encoding", read, compute, write)
+    return session.run(Work(read, compute, write, "encoding"))
 
 
 @cli.command(context_settings=CONTEXT, short_help="Decode latents to pictures.")
@@ -287,7 +284,7 @@ def decode(**options: Any) -> int:
         picture = model.decode_picture(file, options["tile"], progress=session.reporter.advance)
         return picture, {"sentence": f"{file.width} x {file.height}", **facts(picture, model)}
 
-    return session.run("decoding", read_file, compute, picture_writer(options))
+    return session.run(Work(read_file, compute, picture_writer(options), "decoding"))
 
 
 def matching_model(session: Session, source: str, file: LatentFile) -> Autoencoder:
@@ -345,7 +342,7 @@ def roundtrip(**options: Any) -> int:
         sentence = "PSNR {psnr:.2f} dB  SSIM {ssim:.4f}  {bits_per_pixel:g} bits per pixel".format(**scores)
         return picture.with_pixels(result[0]), {"sentence": sentence, **facts(picture, model), **scores}
 
-    return session.run("round trip of", read, compute, picture_writer(options))
+    return session.run(Work(read, compute, picture_writer(options), "round trip of"))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,7 +7,7 @@ import io
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,10 +32,6 @@ Made: TypeAlias = "list[tuple[float, list[Change]]]"
 
 #: The PSNR of equal pictures, which is infinite but to be JSON.
 EQUAL = 999.0
-
-Read = Callable[[Job], Any]
-Compute = Callable[[Job, Any], tuple[Any, dict[str, Any]]]
-Write = Callable[[Job, Any, bool], Sequence[str]]
 
 
 class Number(click.FloatRange):
@@ -232,16 +228,15 @@ class Session:
             self.reporter.detail(f"model {model.name} ({model.hash}), {how}")
         return self._models[name]
 
-    def run(self, verb: str, read: Read, compute: Compute, write: Write) -> int:
+    def run(self, work: Work) -> int:
         """Do the jobs. A model that was asked for is loaded first, also where all is done: is there one?"""
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, self.options["overwrite"])
         if self.options["model"] is not None:
             self.load(self.options["model"])
-        work = Work(read, compute, write, verb)
         return 1 if run_jobs(self.jobs, work, self.reporter, self.options["overwrite"]) else 0
 
-    def watch(self, verb: str, read: Read, compute: Compute, write: Write, interval: float) -> int:
+    def watch(self, work: Work, interval: float) -> int:
         """Do the jobs of a folder, and for ever those that appear in it, once their files keep still."""
         from .watching import Watch
 
@@ -249,7 +244,7 @@ class Session:
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, overwrite)
         self.load(self.options["model"])
-        (folder,), work = self.options["inputs"], Work(read, compute, write, verb)
+        (folder,) = self.options["inputs"]
         Watch(folder, self._plan, work, self.reporter, overwrite, interval).forever()
 
 
