@@ -28,6 +28,23 @@ extern const zn_kernels *const zn_avx512vnni_kernels;
 extern const zn_kernels *const zn_avx512bf16_kernels;
 extern const zn_kernels *const zn_amx_kernels;
 
+/* The levels and their tables of kernels, which are NULL where they were not compiled. */
+static const struct {
+    const char *name;
+    const zn_kernels *const *kernels;
+} levels[ZN_LEVELS] = {
+    [ZN_GENERIC] = {"generic", &zn_generic_kernels},
+    [ZN_NEON] = {"neon", &zn_neon_kernels},
+    [ZN_AVX2] = {"avx2", &zn_avx2_kernels},
+    [ZN_AVX2VNNI] = {"avx2vnni", &zn_avx2vnni_kernels},
+    [ZN_AVX512] = {"avx512", &zn_avx512_kernels},
+    [ZN_AVX512VNNI] = {"avx512vnni", &zn_avx512vnni_kernels},
+    [ZN_AVX512BF16] = {"avx512bf16", &zn_avx512bf16_kernels},
+    [ZN_AMX] = {"amx", &zn_amx_kernels},
+};
+
+static int exists(int level) { return level >= 0 && level < ZN_LEVELS; }
+
 /* CPUID leaf 7 has a bit for each; whether the system saves the registers is another question. */
 int zn_cpu_features(void)
 {
@@ -143,41 +160,20 @@ static int cpu_has(int level)
     return 0;
 }
 
-static const zn_kernels *compiled(int level)
-{
-    switch (level) {
-    case ZN_GENERIC: return zn_generic_kernels;
-    case ZN_NEON: return zn_neon_kernels;
-    case ZN_AVX2: return zn_avx2_kernels;
-    case ZN_AVX2VNNI: return zn_avx2vnni_kernels;
-    case ZN_AVX512: return zn_avx512_kernels;
-    case ZN_AVX512VNNI: return zn_avx512vnni_kernels;
-    case ZN_AVX512BF16: return zn_avx512bf16_kernels;
-    case ZN_AMX: return zn_amx_kernels;
-    default: return NULL;
-    }
-}
+const char *zn_level_name(int level) { return exists(level) ? levels[level].name : NULL; }
 
-const char *zn_level_name(int level)
-{
-    static const char *const names[ZN_LEVELS] = {
-        "generic", "neon", "avx2", "avx2vnni", "avx512", "avx512vnni", "avx512bf16", "amx",
-    };
-    return level >= 0 && level < ZN_LEVELS ? names[level] : NULL;
-}
-
-int zn_level_compiled(int level) { return compiled(level) != NULL; }
+int zn_level_compiled(int level) { return exists(level) && *levels[level].kernels != NULL; }
 
 /* Asked once: in a virtual machine each CPUID takes tens of microseconds. */
 int zn_level_available(int level)
 {
     enum { UNKNOWN, NO, YES };
     static atomic_int answers[ZN_LEVELS];
-    if (level < 0 || level >= ZN_LEVELS)
+    if (!exists(level))
         return 0;
     int known = atomic_load(&answers[level]);
     if (known == UNKNOWN) {
-        known = compiled(level) != NULL && cpu_has(level) ? YES : NO;
+        known = zn_level_compiled(level) && cpu_has(level) ? YES : NO;
         atomic_store(&answers[level], known);
     }
     return known == YES;
@@ -205,7 +201,7 @@ int zn_level_fast_int16(int level)
 
 const zn_kernels *zn_kernels_for(int level, int storage)
 {
-    return zn_level_available(level) ? compiled(level) + storage : NULL;
+    return zn_level_available(level) ? *levels[level].kernels + storage : NULL;
 }
 
 int zn_best_level(void)
