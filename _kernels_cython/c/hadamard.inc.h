@@ -69,12 +69,7 @@ static ZN_INLINE void STORED(wht_tiles_T)(const int T, const VALUE *in, ptrdiff_
 static void STORED(wht_tiles)(const void *in, ptrdiff_t in_row, void *out, ptrdiff_t out_row, int rows,
                       int width, int channels, int T, const float *gate, const float *threshold)
 {
-    if (T == 4)
-        STORED(wht_tiles_T)(4, in, in_row, out, out_row, rows, width, channels, gate, threshold);
-    else if (T == 8)
-        STORED(wht_tiles_T)(8, in, in_row, out, out_row, rows, width, channels, gate, threshold);
-    else
-        STORED(wht_tiles_T)(16, in, in_row, out, out_row, rows, width, channels, gate, threshold);
+    WITH_CONSTANT_T(STORED(wht_tiles_T), in, in_row, out, out_row, rows, width, channels, gate, threshold);
 }
 
 static ZN_INLINE void STORED(separable_tile)(const int T, const VALUE *in, ptrdiff_t in_row, VALUE *out,
@@ -119,13 +114,6 @@ static void STORED(wht_tiles_separable)(const void *in, ptrdiff_t in_row, void *
                                 const float *row_threshold, const float *column_gate,
                                 const float *column_threshold)
 {
-    if (T == 4)
-        STORED(wht_tiles_separable_T)(4, in, in_row, out, out_row, rows, width, channels, row_gate,
-                              row_threshold, column_gate, column_threshold);
-    else if (T == 8)
-        STORED(wht_tiles_separable_T)(8, in, in_row, out, out_row, rows, width, channels, row_gate,
-                              row_threshold, column_gate, column_threshold);
-    else
-        STORED(wht_tiles_separable_T)(16, in, in_row, out, out_row, rows, width, channels, row_gate,
-                              row_threshold, column_gate, column_threshold);
+    WITH_CONSTANT_T(STORED(wht_tiles_separable_T), in, in_row, out, out_row, rows, width, channels, row_gate,
+                    row_threshold, column_gate, column_threshold);
 }

@@ -60,13 +60,6 @@ static void wht_tiles_backward(const float *in, ptrdiff_t in_row, const float *g
                                int width, int channels, int T, const float *gate,
                                const float *threshold, float *grad_gate, float *grad_threshold)
 {
-    if (T == 4)
-        wht_tiles_backward_T(4, in, in_row, grad_out, grad_row, grad_in, grad_in_row, rows, width,
-                             channels, gate, threshold, grad_gate, grad_threshold);
-    else if (T == 8)
-        wht_tiles_backward_T(8, in, in_row, grad_out, grad_row, grad_in, grad_in_row, rows, width,
-                             channels, gate, threshold, grad_gate, grad_threshold);
-    else
-        wht_tiles_backward_T(16, in, in_row, grad_out, grad_row, grad_in, grad_in_row, rows, width,
-                             channels, gate, threshold, grad_gate, grad_threshold);
+    WITH_CONSTANT_T(wht_tiles_backward_T, in, in_row, grad_out, grad_row, grad_in, grad_in_row, rows, width,
+                    channels, gate, threshold, grad_gate, grad_threshold);
 }

@@ -97,6 +97,17 @@ static ZN_INLINE void columns_gate(const int T, vf *tile, const float *gate, con
     }
 }
 
+/* Calls NAME(T, ...) with the side of a tile as a constant, for which its loops are unrolled. */
+#define WITH_CONSTANT_T(NAME, ...) \
+    do { \
+        if (T == 4) \
+            NAME(4, __VA_ARGS__); \
+        else if (T == 8) \
+            NAME(8, __VA_ARGS__); \
+        else \
+            NAME(16, __VA_ARGS__); \
+    } while (0)
+
 /* Calls BODY for every VL channels of every tile of a row of tiles, with `c` the first channel,
  * `x` the first pixel and `columns` the pixels of the tile inside the picture. A cache line of
  * channels goes first along all tiles, so that its gates stay in L1. */
