@@ -120,6 +120,8 @@ static ZN_INLINE void PRODUCT(gemm_micro)(const int rows, const int panels, cons
     { \
         if (panels == GEMM_PANELS) \
             PRODUCT(gemm_micro)(ROWS <= GEMM_ROWS ? ROWS : 1, GEMM_PANELS, g, pixel, panel); \
+        else if (ROWS <= GEMM_TRIO_ROWS && panels == 3) \
+            PRODUCT(gemm_micro)(ROWS <= GEMM_ROWS ? ROWS : 1, 3, g, pixel, panel); \
         else \
             PRODUCT(gemm_micro)(ROWS <= GEMM_ROWS ? ROWS : 1, 1, g, pixel, panel); \
     }
@@ -144,32 +146,6 @@ GEMM_KERNEL(14)
 #endif
 #undef GEMM_KERNEL
 
-#ifdef GEMM_TRIO_ROWS
-#define GEMM_TRIO(ROWS) \
-    static void PRODUCT(gemm_trio_##ROWS)(const zn_gemm *g, ptrdiff_t pixel, ptrdiff_t panel, int panels) \
-    { \
-        (void)panels; \
-        PRODUCT(gemm_micro)(ROWS, 3, g, pixel, panel); \
-    }
-
-GEMM_TRIO(1)
-GEMM_TRIO(2)
-GEMM_TRIO(3)
-GEMM_TRIO(4)
-GEMM_TRIO(5)
-GEMM_TRIO(6)
-GEMM_TRIO(7)
-GEMM_TRIO(8)
-GEMM_TRIO(9)
-#undef GEMM_TRIO
-
-static gemm_kernel *const PRODUCT(gemm_trios)[GEMM_TRIO_ROWS + 1] = {
-    NULL, PRODUCT(gemm_trio_1), PRODUCT(gemm_trio_2), PRODUCT(gemm_trio_3), PRODUCT(gemm_trio_4),
-    PRODUCT(gemm_trio_5), PRODUCT(gemm_trio_6), PRODUCT(gemm_trio_7), PRODUCT(gemm_trio_8),
-    PRODUCT(gemm_trio_9),
-};
-#endif
-
 static gemm_kernel *const PRODUCT(gemm_kernels)[] = {
     NULL, PRODUCT(gemm_1), PRODUCT(gemm_2),
 #if GEMM_ROWS > 2
@@ -184,13 +160,13 @@ static gemm_kernel *const PRODUCT(gemm_kernels)[] = {
 /* All pixels [begin, end) of a chunk for the panels from one on. As few micro-kernels as possible,
  * and those as even as possible: 8 pixels by kernels of up to 6 are 4 + 4, since the latency of few
  * chains would make 6 + 2 slower. */
-static void PRODUCT(gemm_panels)(gemm_kernel *const *kernels, ptrdiff_t most, const zn_gemm *g,
-                                ptrdiff_t begin, ptrdiff_t end, ptrdiff_t panel, int panels)
+static void PRODUCT(gemm_panels)(const zn_gemm *g, ptrdiff_t begin, ptrdiff_t end, ptrdiff_t panel, int panels)
 {
+    const ptrdiff_t most = panels > GEMM_PANELS ? GEMM_TRIO_ROWS : GEMM_ROWS;
     const ptrdiff_t pixels = end - begin, count = (pixels + most - 1) / most;
     const ptrdiff_t rows = pixels / count, longer = pixels % count;
     for (ptrdiff_t i = 0, pixel = begin; i < count; i++) {
-        kernels[rows + (i < longer)](g, pixel, panel, panels);
+        PRODUCT(gemm_kernels)[rows + (i < longer)](g, pixel, panel, panels);
         pixel += rows + (i < longer);
     }
 }
@@ -201,15 +177,11 @@ static void PRODUCT(gemm_chunk)(const zn_gemm *g, ptrdiff_t begin, ptrdiff_t end
     const ptrdiff_t all_panels = g->columns / ZN_BLOCK;
     for (ptrdiff_t panel = 0; panel < all_panels;) {
         const ptrdiff_t left = all_panels - panel;
-#ifdef GEMM_TRIO_ROWS
         /* A single panel is the least efficient: the last three go together where they fit. */
-        if (left == 3 && (ptrdiff_t)g->segments * (g->depth / IN_WORD) <= GEMM_TRIO_WORDS) {
-            PRODUCT(gemm_panels)(PRODUCT(gemm_trios), GEMM_TRIO_ROWS, g, begin, end, panel, 3);
-            break;
-        }
-#endif
-        const int panels = left < GEMM_PANELS ? 1 : GEMM_PANELS;
-        PRODUCT(gemm_panels)(PRODUCT(gemm_kernels), GEMM_ROWS, g, begin, end, panel, panels);
+        const int trio = GEMM_TRIO_ROWS && left == 3
+            && (ptrdiff_t)g->segments * (g->depth / IN_WORD) <= GEMM_TRIO_WORDS;
+        const int panels = trio ? 3 : left < GEMM_PANELS ? 1 : GEMM_PANELS;
+        PRODUCT(gemm_panels)(g, begin, end, panel, panels);
         panel += panels;
     }
 }

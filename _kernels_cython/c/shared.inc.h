@@ -7,11 +7,10 @@
 #define GEMM_PANELS (GEMM_VECTORS * VL / ZN_BLOCK)
 
 #define GEMM_TRIO_WORDS 128 /* depth up to which three panels fill no more than most of L1 */
-#ifdef GEMM_TRIO_ROWS
-#define GEMM_WIDEST 3
-#else
-#define GEMM_WIDEST GEMM_VECTORS
+#ifndef GEMM_TRIO_ROWS
+#define GEMM_TRIO_ROWS 0 /* no three panels at a time */
 #endif
+#define GEMM_WIDEST (GEMM_TRIO_ROWS ? 3 : GEMM_VECTORS)
 
 #if GEMM_ROWS > 14
 #error "gemm_kernels lists 14 rows"
