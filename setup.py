@@ -155,7 +155,7 @@ extensions = [
 modules = cythonize(
     extensions,
     build_dir="build/cython",
-    include_path=[str(FOLDER)],  # for zenith.pxd
+    include_path=[str(FOLDER)],  # for *.pxd
     language_level=3,
     compiler_directives={"embedsignature": True},
 )

@@ -20,6 +20,7 @@ from zenith_ae.errors import IsaError
 from cpython.pycapsule cimport PyCapsule_New
 from libc.stddef cimport ptrdiff_t
 
+from checks cimport picture_format, require
 from zenith cimport *
 
 # For `_plan`: the kernels are in this module alone.
@@ -103,12 +104,6 @@ cdef const zn_kernels *table(isa, array=None, bint tiles=False) except NULL:
 
 # --- checks ---------------------------------------------------------------------------------
 
-cdef int require(bint condition, str message) except -1:
-    if not condition:
-        raise ValueError(message)
-    return 0
-
-
 cdef void *address(array, dtype, shape, str what, bint writable=False) except? NULL:
     """Data of a contiguous array of this dtype and shape."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
@@ -164,6 +159,12 @@ cdef int require_channels(ptrdiff_t channels) except -1:
 
 cdef int require_tile(ptrdiff_t T) except -1:
     return require(T == 4 or T == 8 or T == 16, "tile must be 4, 8 or 16")
+
+
+cdef int require_row_of_tiles(ptrdiff_t T, int rows, int width, int channels) except -1:
+    require_tile(T)
+    require_channels(channels)
+    return require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
 
 
 # --- kernels --------------------------------------------------------------------------------
@@ -256,9 +257,7 @@ def wht_tiles(x, out, gate, threshold, isa=None):
     cdef int rows, width, channels, T = len(gate)
     cdef ptrdiff_t x_row, out_row
     rows, width, channels = shape = x.shape
-    require_tile(T)
-    require_channels(channels)
-    require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
+    require_row_of_tiles(T, rows, width, channels)
     cdef const void *x_ptr = rows_of(x, stored(x), shape, "x", &x_row)
     cdef void *out_ptr = rows_of(out, stored(x), shape, "out", &out_row, True)
     cdef const float *gate_ptr = floats(gate, (T, T, channels), "gate")
@@ -274,9 +273,7 @@ def wht_tiles_separable(x, out, row_gate, row_threshold, column_gate, column_thr
     cdef int rows, width, channels, T = len(row_gate)
     cdef ptrdiff_t x_row, out_row
     rows, width, channels = shape = x.shape
-    require_tile(T)
-    require_channels(channels)
-    require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
+    require_row_of_tiles(T, rows, width, channels)
     cdef const void *x_ptr = rows_of(x, stored(x), shape, "x", &x_row)
     cdef void *out_ptr = rows_of(out, stored(x), shape, "out", &out_row, True)
     cdef const float *rg = floats(row_gate, (T, channels), "row_gate")
@@ -294,9 +291,7 @@ def wht_tiles_backward(x, grad_out, grad_in, gate, threshold, grad_gate, grad_th
     cdef int rows, width, channels, T = len(gate)
     cdef ptrdiff_t x_row, grad_row, in_row
     rows, width, channels = shape = x.shape
-    require_tile(T)
-    require_channels(channels)
-    require(0 < rows <= T and width > 0, "need 1 to T rows of at least one pixel")
+    require_row_of_tiles(T, rows, width, channels)
     require((threshold is None) == (grad_threshold is None), "grad_threshold goes with threshold")
     cdef const float *x_ptr = <const float *>rows_of(x, np.float32, shape, "x", &x_row)
     cdef const float *grad_ptr = <const float *>rows_of(grad_out, np.float32, shape, "grad_out", &grad_row)
@@ -454,13 +449,12 @@ def scale_shift(x, scale, shift, out, bint relu=False, isa=None):
         kernels.scale_shift(x_ptr, scale_ptr, shift_ptr, out_ptr, pixels, channels, relu)
 
 
-cdef int picture_format(array) except -1:
-    formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
-    if not isinstance(array, np.ndarray) or array.dtype.name not in formats or not array.dtype.isnative:
-        raise TypeError("a picture must be a numpy array of uint8, uint16 or float32")
+cdef int whole_format(array) except -1:
+    """`picture_format` of a picture that lies in one piece."""
+    cdef int format = picture_format(array)
     require(array.size > 0 and array.flags.c_contiguous, "a picture must be contiguous and not empty")
     require(array.flags.aligned, "a picture must be aligned")
-    return formats[array.dtype.name]
+    return format
 
 
 cdef enum:
@@ -474,7 +468,7 @@ def load_picture(picture, plane, int r, out, isa=None):
     """
     cdef const zn_kernels *kernels = table(isa)
     cdef int rows, width, channels, out_width, out_channels, extra = plane is not None
-    cdef int format = picture_format(picture)
+    cdef int format = whole_format(picture)
     rows, width, channels = picture.shape
     out_width, out_channels = out.shape
     require(0 < r <= MAX_FACTOR and rows <= r and 0 < out_width, "need 1 to r rows and some output")
@@ -494,7 +488,7 @@ def store_picture(x, int r, picture, isa=None):
     """Inverse of `load_picture`: x (x_width, x_channels) to up to r rows (rows, width, channels)."""
     cdef const zn_kernels *kernels = table(isa)
     cdef int rows, width, channels, x_width, x_channels
-    cdef int format = picture_format(picture)
+    cdef int format = whole_format(picture)
     rows, width, channels = picture.shape
     x_width, x_channels = x.shape
     require(0 < r <= MAX_FACTOR and rows <= r, "need 1 to r rows")

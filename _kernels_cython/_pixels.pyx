@@ -12,15 +12,14 @@ from zenith_ae._kernels import _ops, _plan
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport ptrdiff_t
 
+from checks cimport picture_format, require
 from plan cimport zn_share, zn_task, zn_team
-from zenith cimport ZN_F32, ZN_FLOAT, ZN_PATCH, ZN_PATCH_VALUES, ZN_U8, ZN_U16, zn_kernels
+from zenith cimport ZN_FLOAT, ZN_PATCH, ZN_PATCH_VALUES, zn_kernels, zn_lookup
 
-ctypedef const zn_kernels *(*lookup)(int level, int storage) noexcept nogil
 ctypedef int (*runner)(int threads, zn_task *task, void *context) noexcept nogil
-cdef lookup kernels_for = <lookup>PyCapsule_GetPointer(_ops.kernels_for, "zn_kernels_for")
+cdef zn_lookup kernels_for = <zn_lookup>PyCapsule_GetPointer(_ops.kernels_for, "zn_kernels_for")
 cdef runner team_run = <runner>PyCapsule_GetPointer(_plan.team_run, "zn_team_run")
 
-cdef dict formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
 # A thread is woken for so many values: that takes as long as a part of them does.
 cdef enum:
     VALUES_OF_A_THREAD = 65536
@@ -41,12 +40,6 @@ cdef const zn_kernels *table(isa) except NULL:
     return kernels_for(_ops.level_names.index(_ops.current_isa(isa)), ZN_FLOAT)
 
 
-cdef int require(bint condition, str message) except -1:
-    if not condition:
-        raise ValueError(message)
-    return 0
-
-
 cdef char *rows_of(array, str what, ptrdiff_t *row, bint writable=False) except NULL:
     """Data of an array whose rows are contiguous, and how many bytes these lie apart."""
     require(array.size > 0 and array.dtype.isnative and array.flags.aligned, f"{what} must be of native values")
@@ -59,7 +52,7 @@ cdef char *rows_of(array, str what, ptrdiff_t *row, bint writable=False) except 
 cdef char *picture_of(picture, ptrdiff_t *row, int *format) except NULL:
     """The same of a picture (H, W, 3), and its format."""
     require(picture.ndim == 3 and picture.shape[2] == 3, f"a picture is (H, W, 3), not {picture.shape}")
-    format[0] = formats[picture.dtype.name]
+    format[0] = picture_format(picture)
     return rows_of(picture, "the picture", row)
 
 
@@ -86,7 +79,7 @@ def add_change(pixels, change, float factor, int threads=1, isa=None):
     """
     cdef job j
     require(change.dtype == np.float32 and change.shape == pixels.shape, "the change is float32 and as large")
-    j.kernels, j.format, j.factor = table(isa), formats[pixels.dtype.name], factor
+    j.kernels, j.format, j.factor = table(isa), picture_format(pixels), factor
     j.rows, j.columns = len(pixels), pixels[0].size
     j.values = rows_of(pixels, "pixels", &j.values_row, True)
     j.by = rows_of(change, "the change", &j.by_row)

@@ -15,14 +15,14 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stddef cimport ptrdiff_t
 
+from checks cimport picture_format
 from plan cimport *
 from zenith cimport (
-    ZN_BF16, ZN_BF16_TILES, ZN_BLOCK, ZN_F32, ZN_FLOAT, ZN_INT16_DEPTH, ZN_MAX_SEGMENTS, ZN_PICTURE_VALUES,
-    ZN_U8, ZN_U16, ZN_WINOGRAD_OUT, zn_kernels,
+    ZN_BF16, ZN_BF16_TILES, ZN_BLOCK, ZN_FLOAT, ZN_INT16_DEPTH, ZN_MAX_SEGMENTS, ZN_PICTURE_VALUES,
+    ZN_WINOGRAD_OUT, zn_lookup,
 )
 
-ctypedef const zn_kernels *(*lookup)(int level, int storage)
-cdef lookup kernels_for = <lookup>PyCapsule_GetPointer(_ops.kernels_for, "zn_kernels_for")
+cdef zn_lookup kernels_for = <zn_lookup>PyCapsule_GetPointer(_ops.kernels_for, "zn_kernels_for")
 
 # For `_pixels`: the pool of threads is in this module alone.
 team_run = PyCapsule_New(<void *>zn_team_run, "zn_team_run", NULL)
@@ -43,7 +43,6 @@ cdef dict _kinds = {
     "pool_moments": ZN_POOL_MOMENTS, "pool_scale": ZN_POOL_SCALE, "pool_apply": ZN_POOL_APPLY,
     "relu": ZN_RELU, "clamp": ZN_CLAMP, "add": ZN_ADD,
 }
-cdef dict _formats = {"uint8": ZN_U8, "uint16": ZN_U16, "float32": ZN_F32}
 
 
 cdef class Listener:
@@ -269,7 +268,7 @@ cdef class Plan:
             raise ValueError("the arena is too small or not aligned")
         height, width, channels = source.shape
         into.data = <void *><size_t>(source.ctypes.data + y * source.strides[0] + x * source.strides[1])
-        into.row_bytes, into.format, into.channels = source.strides[0], _formats[source.dtype.name], channels
+        into.row_bytes, into.format, into.channels = source.strides[0], picture_format(source), channels
         into.rows, into.width = height - y, width - x
         into.plane, into.plane_row = NULL, 0
         into.skip_rows = into.skip_columns = 0
@@ -278,7 +277,7 @@ cdef class Plan:
             into.plane = <const float *><size_t>plane.ctypes.data + y * into.plane_row + x
         out.rows, out.width, out.channels = target.shape
         out.data, out.row_bytes = <void *><size_t>target.ctypes.data, target.strides[0]
-        out.format, out.plane, out.plane_row = _formats[target.dtype.name], NULL, 0
+        out.format, out.plane, out.plane_row = picture_format(target), NULL, 0
         out.skip_rows, out.skip_columns = skip_rows, skip_columns
         if times is not None:
             if times.size < self.plan.count + 1 or times.dtype != np.float64:

@@ -91,3 +91,6 @@ cdef extern from "zenith.h" nogil:
     const zn_kernels *zn_kernels_for(int level, int storage)
     int zn_best_level()
     int zn_cpu_features()
+
+
+ctypedef const zn_kernels *(*zn_lookup)(int level, int storage) noexcept nogil  # such as zn_kernels_for
