@@ -7,7 +7,6 @@ interpreter that does nothing.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from common import script_parser
 from PIL import Image
 
 from zenith_ae import available_isas
@@ -24,9 +24,7 @@ from zenith_ae._kernels import current_isa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument(
         "--isa", choices=available_isas(), default=current_isa(), help="[default: the best level here]"
     )

@@ -8,7 +8,6 @@ its own, and compares with what its parts take one after another, measured on a 
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -18,13 +17,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from common import ROOT, script_parser
 from PIL import Image
 
 import zenith_ae
 from zenith_ae.image_writing import write_picture
 from zenith_ae.images import read_picture
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "cat.clean.png"
+EXAMPLE = ROOT / "examples" / "cat.clean.png"
 
 
 def make_pictures(folder: Path, count: int, size: int) -> list[Path]:
@@ -58,9 +58,7 @@ def parts(paths: list[Path], model: zenith_ae.Denoiser, out: Path) -> tuple[floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--sample", type=int, default=50, help="pictures for the parts")

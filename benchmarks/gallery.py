@@ -9,7 +9,6 @@ Needs scikit-image.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from common import ROOT, script_parser
 from PIL import Image
 from skimage import data
 
@@ -26,7 +26,6 @@ from zenith_ae.metrics import psnr, ssim
 from zenith_ae.training import degradations
 from zenith_ae.weights import available_weights
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FOLDER = DOCS / "images" / "gallery"
 BYTES = 1_500_000  # of all pictures together
@@ -92,9 +91,7 @@ CREDITS = (
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    script_parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as made:
         text = render(Path(made))
         files = sorted(Path(made).iterdir())

@@ -8,11 +8,11 @@ help. The last line is the rank correlation of ISO value and noise over the crop
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from common import script_parser
 from quality import POLYU
 
 import zenith_ae
@@ -27,9 +27,7 @@ def ranks(values: list[float]) -> np.ndarray:
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    script_parser(__doc__).parse_args()
     if not POLYU.exists():
         raise SystemExit(f"{POLYU} is not there (set ZENITH_SHARED)")
     model = zenith_ae.load("zenith-denoise")

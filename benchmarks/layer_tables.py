@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 from fractions import Fraction
-from pathlib import Path
 
-from common import with_part
+from common import ROOT, with_part
 
 from zenith_ae.models import spec, zoo
 
-PAGE = Path(__file__).parents[1] / "docs" / "layers.md"
+PAGE = ROOT / "docs" / "layers.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 

@@ -8,23 +8,19 @@ comparison. Needs scikit-image.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import numpy as np
+from common import ROOT, script_parser
 from PIL import Image
 from skimage import data
 
 from zenith_ae.images import to_8_bits
 from zenith_ae.training import degradations
 
-FOLDER = Path(__file__).parents[1] / "examples"
+FOLDER = ROOT / "examples"
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    script_parser(__doc__).parse_args()
     FOLDER.mkdir(exist_ok=True)
     cat = data.chelsea()[None].astype(np.float32) / 255
     noisy, _ = degradations.poisson_gaussian(

@@ -7,9 +7,10 @@ reads a JPEG and writes one.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
+
+from common import script_parser
 
 TASK = """
 import resource, sys, time
@@ -47,9 +48,7 @@ print(f"{'zenith-ae denoise':30}{peak:8.2f} GiB{seconds:8.1f} s")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--size", default="7680x4320", metavar="WIDTHxHEIGHT")
     parser.add_argument("--also", nargs="*", default=[], help="weights files of autoencoders to measure too")
     options = parser.parse_args()

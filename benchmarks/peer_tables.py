@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from common import with_part
+from common import ROOT, with_part
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 REFERENCE = "torch eager float32"
 

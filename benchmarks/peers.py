@@ -30,17 +30,15 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from common import SHARED
+from common import SHARED, script_parser
 
 TABLES = ("taesd", "models", "denoise", "memory", "scaling")
 STANDARD, LITE, NANO = "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"
 DENOISE, FAST, LARGE = "zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large"
-REFERENCE = "torch eager float32"
-PACKAGES = ("torch", "onnxruntime", "openvino", "opencv-python-headless", "numpy")
+PACKAGES = ("zenith-ae", "torch", "onnxruntime", "openvino", "opencv-python-headless", "numpy")
 #: Read by oneDNN (in torch and OpenVINO) and torch when they are loaded. ONNX Runtime has no such limit.
 LIMITS = {
     "avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
@@ -49,9 +47,7 @@ LIMITS = {
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     add = parser.add_argument
     add("--tables", nargs="*", choices=TABLES, help="[default: all, none with --read]")
     add("--isa", nargs="+", default=["best"], choices=["best", "generic", *LIMITS, "avx512"])
@@ -138,7 +134,7 @@ class Child:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from zenith_ae._kernels import current_isa
-        from zenith_ae.app.doctor import cpu_name
+        from zenith_ae.app.doctor import cpu_name, version
 
         self.options = options
         self.rows: list[dict[str, Any]] = []
@@ -152,7 +148,7 @@ class Child:
             "architecture": options.architecture,
             "date": datetime.date.today().isoformat(),
             "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-            "versions": {"zenith-ae": metadata.version("zenith-ae")} | {p: version(p) for p in PACKAGES},
+            "versions": {package: version(package) for package in PACKAGES},
         }
 
     def run(self) -> None:
@@ -335,13 +331,6 @@ def milliseconds(timing: Any) -> dict[str, Any]:
     """Median, quartiles and best of a `zenith_ae.measure.Timing`, and the number of calls."""
     names = {"ms": timing.median, "low": timing.low, "high": timing.high, "best": timing.best}
     return {name: round(value * 1e3, 3) for name, value in names.items()} | {"calls": timing.calls}
-
-
-def version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def model(name: str) -> Any:

@@ -9,14 +9,13 @@ noise, TAEF2's own files as the reference for autoencoders, and drawn pictures. 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from common import SHARED
+from common import SHARED, script_parser
 from PIL import Image
 
 import zenith_ae
@@ -35,9 +34,7 @@ def several(passes: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("models", nargs="*", help="names or weights files [default: all that ship]")
     parser.add_argument("--limit", type=int, help="measure only the first pictures of each set")
     parser.add_argument("--json", type=Path, help="also write the results to this file")

@@ -18,17 +18,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from common import with_part
+from common import ROOT, script_parser, with_part
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- roofline: begin -->", "<!-- roofline: end -->"
 MODELS = ("taesd", "zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano", "zenith-denoise")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=30)
@@ -148,12 +146,13 @@ def traffic(weights: Any, part: str, size: int, item: int) -> int:
     return total
 
 
-def numpy_product(side: int = 1536) -> float:
+def numpy_product() -> float:
     """Multiply-accumulates per second of numpy's own float32 matrix product, as a cross-check."""
     import time
 
     import numpy as np
 
+    side = 1536
     a = np.random.default_rng(0).random((side, side), np.float32)
     out = np.empty_like(a)
     best = float("inf")
