@@ -130,7 +130,7 @@ def _for_file(
     work: Callable,
     place: gr.HTML,
     blank: Callable[[], Updates],
-    idle: Callable[[], Updates] = dict,
+    idle: Callable[[], Updates],
 ) -> Callable:
     """`_for_page` of ``work(report, file, ...)`` whose result is shown only where that file is still there.
 

@@ -36,8 +36,8 @@ def quick_ceilings(monkeypatch):
     """A ceiling from a moment's work."""
     products = ModelConfig("products", "autoencoder", {"encoder": (PixelUnshuffle(8), Linear(192, 32))}, 32)
     monkeypatch.setattr(measure, "_PRODUCTS", products)
-    monkeypatch.setattr(measure.gemm_ceiling, "__defaults__", ("auto", 0.0))
-    monkeypatch.setattr(measure.copy_ceiling, "__defaults__", (1,))
+    monkeypatch.setattr(measure, "PRODUCT_SECONDS", 0.0)
+    monkeypatch.setattr(measure, "COPIES", 1)
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_without_the_comparison_nothing_imports_torch(sigma_denoiser):
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from zenith_ae import measure; from zenith_ae.app.cli import main\n"
-        "measure.gemm_ceiling.__defaults__ = ('auto', 0.0); main(sys.argv[1:])"
+        "measure.PRODUCT_SECONDS = 0.0; main(sys.argv[1:])"
     )
     command = ["bench", str(sigma_denoiser), "--size", "16", "--repeats", "1"]
     done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)

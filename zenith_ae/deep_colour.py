@@ -114,7 +114,7 @@ def is_deep(pixels: NDArray, layout: str) -> bool:
     return pixels.dtype == np.uint16 and layout in _LAYOUTS.values()
 
 
-def two_bytes_wide(pixels: NDArray[np.uint16], order: str = "<") -> NDArray[np.uint8]:
+def two_bytes_wide(pixels: NDArray[np.uint16], order: str) -> NDArray[np.uint8]:
     """(H, W, C) of 16 bits as (H, 2W, C) of 8 bits with the same bytes in each row, in byte order
     ``order`` ("<", ">" or "=")."""
     height, width, channels = pixels.shape

@@ -67,9 +67,7 @@ def leave(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def safetensors_bytes(
-    tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
-) -> bytes:
+def safetensors_bytes(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
     """A safetensors file; of the same contents always the same bytes.
 
     safetensors writes the metadata in random order, so the header is written again, sorted. A file is the
@@ -79,7 +77,7 @@ def safetensors_bytes(
     import numpy as np
     from safetensors.numpy import save
 
-    made = save({name: np.asarray(t, order="C") for name, t in tensors.items()}, dict(metadata or {}))
+    made = save({name: np.asarray(t, order="C") for name, t in tensors.items()}, dict(metadata))
     end = 8 + int.from_bytes(made[:8], "little")
     header = json.dumps(json.loads(made[8:end]), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     text = header.encode()

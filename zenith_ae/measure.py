@@ -27,6 +27,8 @@ from .selftest import random_weights
 TURN = 0.02
 #: Rounds at least, whatever the time budget.
 ROUNDS = 3
+#: What measures the ceilings: matrix products within so many seconds, and so many copies of memory.
+PRODUCT_SECONDS, COPIES = 0.7, 5
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -199,11 +201,11 @@ _PRODUCTS = ModelConfig(
 )  # fmt: skip
 
 
-def gemm_ceiling(isa: str, threads: int, dtype: str = "auto", seconds: float = 0.7) -> float:
+def gemm_ceiling(isa: str, threads: int, dtype: str) -> float:
     """Multiply-accumulates per second of the engine's matrix products, at their best.
 
     The best of several shapes that suit the kernels and whose data stay in the caches, within
-    about ``seconds``.
+    about `PRODUCT_SECONDS`.
 
     Parameters
     ----------
@@ -211,13 +213,13 @@ def gemm_ceiling(isa: str, threads: int, dtype: str = "auto", seconds: float = 0
     """
     engine = create(random_weights(_PRODUCTS), device="cpu", dtype=dtype, threads=threads, isa=isa)
     best, begin = 0.0, time.perf_counter()
-    while not best or time.perf_counter() - begin < seconds:
+    while not best or time.perf_counter() - begin < PRODUCT_SECONDS:
         for stage in stages(engine, "encoder", 384, 384, repeats=2):
             best = max(best, stage.macs / stage.ms * 1e3)
     return best
 
 
-def copy_ceiling(threads: int, repeats: int = 5) -> float:
+def copy_ceiling(threads: int) -> float:
     """Bytes per second, read and written, of plain copies of up to 64 MiB in each thread.
 
     On many threads they are smaller, down to 8 MiB, since all of them together beat any cache.
@@ -230,7 +232,7 @@ def copy_ceiling(threads: int, repeats: int = 5) -> float:
         np.copyto(target[i], source[i])  # without the GIL
 
     best = float("inf")
-    for _ in range(repeats):
+    for _ in range(COPIES):
         others = [threading.Thread(target=copy, args=(i,)) for i in range(1, threads)]
         start = time.perf_counter()
         for other in others:

@@ -19,6 +19,8 @@ K1 = 0.01
 K2 = 0.03
 # Rows handled at once: bounds the float64 copies and keeps them in the cache.
 BAND = 64
+# Side in pixels of the cells whose traces are looked for.
+CELL = 8
 
 
 def psnr(a: NDArray, b: NDArray, peak: float | None = None) -> float:
@@ -127,8 +129,8 @@ def channel_errors(a: NDArray, original: NDArray) -> NDArray[np.float64]:
     return difference.mean(axis=(0, 1))
 
 
-def grid_steps(a: NDArray, original: NDArray, cell: int = 8) -> float:
-    """How much the error jumps between cells of ``cell`` x ``cell`` pixels, relative to elsewhere.
+def grid_steps(a: NDArray, original: NDArray) -> float:
+    """How much the error jumps between cells of 8 x 8 pixels, relative to elsewhere.
 
     The mean square of the error's difference between neighbouring pixels across the borders of
     cells, over that between all other neighbours: 1 where the model leaves no grid. Each row and column
@@ -143,7 +145,7 @@ def grid_steps(a: NDArray, original: NDArray, cell: int = 8) -> float:
     sums, counts = np.zeros(2), np.zeros(2)
     for axis in (0, 1):
         steps = np.diff(error, axis=axis) ** 2
-        border = (np.arange(steps.shape[axis]) + 1) % cell == 0
+        border = (np.arange(steps.shape[axis]) + 1) % CELL == 0
         energy = steps.mean(axis=(1 - axis, 2)) if steps.size else np.zeros(0)
         sums += energy[~border].sum(), energy[border].sum()
         counts += (~border).sum(), border.sum()
@@ -153,11 +155,11 @@ def grid_steps(a: NDArray, original: NDArray, cell: int = 8) -> float:
     return float(across / (elsewhere + 1e-9 * across))
 
 
-def lattice_energy(a: NDArray, original: NDArray, cell: int = 8) -> float:
-    """How much of the error repeats every ``cell`` pixels, relative to what repeats at other distances.
+def lattice_energy(a: NDArray, original: NDArray) -> float:
+    """How much of the error repeats every 8 pixels, relative to what repeats at other distances.
 
     A decoder that enlarges latents can leave the same dots in every cell. All of such a lattice lies at
-    multiples of 1 / ``cell`` cycles a pixel, where the power spectrum of the error (of pieces of 8 x 8
+    multiples of 1 / 8 cycles a pixel, where the power spectrum of the error (of pieces of 8 x 8
     cells, under a Hann window) is compared with its neighbourhood: the mean ratio, 1 where there is no
     lattice. NaN where there is nothing to compare (no whole piece, or no error).
 
@@ -166,7 +168,7 @@ def lattice_energy(a: NDArray, original: NDArray, cell: int = 8) -> float:
     a, original : arrays of equal shape (H, W) or (H, W, C).
     """
     error = np.atleast_3d(a).astype(np.float64) - np.atleast_3d(original)
-    side = 8 * cell
+    side = 8 * CELL
     if min(error.shape[:2]) < side:
         return math.nan
     window = np.hanning(side + 1)[:side]

@@ -270,7 +270,7 @@ def _apply(layer: spec.Layer, p: Params, x: NDArray) -> NDArray:
     raise ConfigError(f"no reference for {layer}")
 
 
-def _conv(x: NDArray, weight: NDArray, bias: NDArray | None = None) -> NDArray:
+def _conv(x: NDArray, weight: NDArray, bias: NDArray | None) -> NDArray:
     h, w = x.shape[:2]
     padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
     taps = [(i, j) for i in range(3) for j in range(3)]

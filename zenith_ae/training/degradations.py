@@ -69,13 +69,13 @@ def from_linear(x: np.ndarray) -> np.ndarray:
     )
 
 
-def local_rms(error: np.ndarray, window: int = RMS_WINDOW) -> np.ndarray:
-    """Root mean square of an (N, H, W, C) error over channels and a square window, (N, H, W).
+def local_rms(error: np.ndarray) -> np.ndarray:
+    """Root mean square of an (N, H, W, C) error over channels and squares of `RMS_WINDOW`, (N, H, W).
 
     The error is continued by reflection beyond the border.
     """
     energy = np.mean(error.astype(np.float64) ** 2, axis=3)
-    half = window // 2
+    half = RMS_WINDOW // 2
     for axis in (1, 2):
         widths = [(0, 0)] * 3
         widths[axis] = (half + 1, half)

@@ -116,15 +116,16 @@ def _behind(own: Layers, part: str, shared: int) -> Seam:
     return Seam(part, shared, stride, margin)
 
 
-def lattice_error(error: Tensor, cell: int = 4, window: int = 8) -> Tensor:
-    """How much of an error (N, C, H, W) is the same in every ``cell`` x ``cell`` pixels.
+def lattice_error(error: Tensor) -> Tensor:
+    """How much of an error (N, C, H, W) is the same in every 4 x 4 pixels.
 
     A decoder that is to show as much detail as the original, and does not know which, finds that dots at
-    the places of its pixel shuffles will do. The mean of each place in a cell, over ``window`` x ``window``
-    cells, less the mean of all places: nothing for noise or texture, the dots themselves for a lattice.
+    the places of its pixel shuffles will do. The mean of each place in a cell, over 8 x 8 cells, less the
+    mean of all places: nothing for noise or texture, the dots themselves for a lattice.
     """
+    cell, window = 4, 8
     places = F.pixel_unshuffle(error, cell)
-    places = F.avg_pool2d(places, min(window, *places.shape[2:]), max(1, window // 2))
+    places = F.avg_pool2d(places, min(window, *places.shape[2:]), window // 2)
     places = places.unflatten(1, (error.shape[1], cell**2))
     return (places - places.mean(2, keepdim=True)).abs().mean()
 
