@@ -13,7 +13,7 @@ from zenith_ae.files import is_device, visible
 
 from .batch import Reporter, wants_traceback
 from .inputs import STDIO, Job
-from .session import ANY_PATH, read
+from .session import ANY_PATH, form, read
 
 # What the models that ship are for; what they are made of is in their configs.
 USES = {
@@ -167,12 +167,7 @@ def picture_facts(file: str) -> dict[str, Any]:
     return {
         "file": file,
         "kind": "picture",
-        "format": picture.format,
-        "width": picture.width,
-        "height": picture.height,
-        "mode": picture.mode,
-        "bits": picture.bits,
-        "pictures": len(picture.frames),
+        **form(picture),
         "metadata": [key for key in ("icc_profile", "gamma", *TOLD) if key in picture.metadata],
         "notes": list(picture.every_note),
     }

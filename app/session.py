@@ -436,6 +436,18 @@ def encoding_notes(picture: Picture) -> tuple[str, ...]:
     return (*picture.notes, *lost)
 
 
+def form(picture: Picture) -> dict[str, Any]:
+    """What a picture's file is like."""
+    return {
+        "format": picture.format,
+        "width": picture.width,
+        "height": picture.height,
+        "mode": picture.mode,
+        "bits": picture.bits,
+        "pictures": len(picture.frames),
+    }
+
+
 def facts(picture: Picture, model: Any) -> dict[str, Any]:
     return {
         "model": model.name,

@@ -39,7 +39,7 @@ from zenith_ae.latents import (
 from zenith_ae.pipelines import check_passes
 
 from .models import Models
-from .session import Made, denoised, encoding_notes, output_name
+from .session import Made, denoised, encoding_notes, form, output_name
 from .web_comparison import decibels, does, fidelity, harmed, middle, timed
 from .web_previews import write_channels, write_difference, write_preview, write_thumbnail
 from .web_zip import Source, Unbuffered, append, is_picture, is_zip, zipped_pictures
@@ -198,7 +198,7 @@ class Workshop:
         """Show a picture and estimate its noise."""
         picture, name = self._read(file)
         denoiser = self.model(model, "denoiser")
-        facts = self._facts(picture, name)
+        facts = {"name": name} | form(picture)
         if "estimator" in denoiser.config.parts:
             levels = denoiser.estimate(picture.pixels[None], picture.layout).levels
             facts["sigma"] = round(float(levels.mean()), 2)
@@ -223,7 +223,7 @@ class Workshop:
         """
         picture, name = self._read(file, every=True)
         denoiser = self.model(model, "denoiser")
-        folder, facts = self.new_folder(), self._facts(picture, name)
+        folder, facts = self.new_folder(), {"name": name} | form(picture)
         key = file, model, sigma, settings.get("passes", 1)
         made: Made | None = None
         if remember and picture.area <= REMEMBERED_PIXELS:
@@ -258,7 +258,7 @@ class Workshop:
         """Encode a picture to a latent file, decode that, and compare."""
         picture, name = self._read(file)
         autoencoder = self.model(model, "autoencoder")
-        folder, facts = self.new_folder(), self._facts(picture, name)
+        folder, facts = self.new_folder(), {"name": name} | form(picture)
         halves = Pieces(progress, 2)
         start = time.perf_counter()
         latents = autoencoder.encode_picture(picture, progress=halves.next())
@@ -298,7 +298,7 @@ class Workshop:
         data = encode_latents(latents, dtype)
         path = self.new_folder() / latents_of(name)
         path.write_bytes(data)
-        facts = self._facts(picture, name) | {"model": model, "dtype": dtype}
+        facts = {"name": name} | form(picture) | {"model": model, "dtype": dtype}
         facts["notes"] = list(encoding_notes(picture))
         facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
         return Result(facts | {"output": path.name}, {"latents": str(path)})
@@ -322,7 +322,7 @@ class Workshop:
         files = {"picture": self._write(picture, folder, f"{stem_of(name)}.decoded.png", notes)}
         files["after"], shown = write_preview(picture, folder / "after")
         files["channels"] = write_channels(latents.latents[0], folder / "channels.png")
-        facts = self._facts(picture, name) | {"shown": shown, "model": reader}
+        facts = {"name": name} | form(picture) | {"shown": shown, "model": reader}
         facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)
         return Result(facts | self._output(files["picture"], notes), files)
 
@@ -522,18 +522,6 @@ class Workshop:
             path.unlink(missing_ok=True)
             raise
         return str(path)
-
-    @staticmethod
-    def _facts(picture: Picture, name: str) -> dict[str, Any]:
-        return {
-            "name": name,
-            "format": picture.format,
-            "width": picture.width,
-            "height": picture.height,
-            "mode": picture.mode,
-            "bits": picture.bits,
-            "pictures": len(picture.frames),
-        }
 
     @staticmethod
     def _output(path: str, notes: list[str]) -> dict[str, Any]:
