@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from zenith_ae.errors import ExistsError, ZenithError
+from zenith_ae.errors import ExistsError, ZenithError, one_line
 from zenith_ae.files import leave, visible
 
 from .inputs import STDIO, Job, is_done, make_folder
@@ -324,7 +324,7 @@ def _describe(error: Exception, source: str) -> str:
     """One line of what, where and what to do."""
     if isinstance(error, MemoryError):
         return f"{source}: not enough memory; use a smaller --tile or fewer programs at once"
-    text = " ".join(str(error).split())
+    text = one_line(error)
     if isinstance(error, BrokenPipeError):
         raise error
     if wants_traceback(error):
@@ -332,8 +332,8 @@ def _describe(error: Exception, source: str) -> str:
     if not isinstance(error, (ZenithError, click.UsageError)):
         what = f"unexpected {type(error).__name__}: {text}"
         return f"{source}: {what}; please report it (ZENITH_DEBUG=1 shows where)"
-    name = " ".join(source.split())  # as in the text
-    names = {name, " ".join(str(Path(source)).split())}  # the latter is without ./
+    name = one_line(source)  # as in the text
+    names = {name, one_line(Path(source))}  # the latter is without ./
     named = source in ("", STDIO) or text.startswith(
         tuple(f"{name}{after}" for name in names for after in ": ")
     )

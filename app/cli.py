@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zenith_ae import __version__
-from zenith_ae.errors import LatentError, ZenithError
+from zenith_ae.errors import LatentError, ZenithError, one_line
 from zenith_ae.files import is_disk_full, leave, reason, say, visible
 
 from .batch import Work, wants_traceback
@@ -376,7 +376,7 @@ def run(arguments: list[str] | None = None) -> int:
         else:  # click does not say which one it is where an option lacks its value
             commands, words = cli.list_commands(click.Context(cli)), arguments or sys.argv[1:]
             command = " ".join(["zenith-ae", *[word for word in words if word in commands][:1]])
-        text = " ".join(error.format_message().split()).rstrip(".")
+        text = one_line(error.format_message()).rstrip(".")
         complain(f"{text} (see {command} --help)")
         return 2
     except click.ClickException as error:
@@ -388,7 +388,7 @@ def run(arguments: list[str] | None = None) -> int:
     except ZenithError as error:
         if wants_traceback(error):
             raise
-        complain(" ".join(str(error).split()))
+        complain(one_line(error))
         return 1
     except BrokenPipeError:
         leave(sys.stdout)  # the reader has gone
@@ -407,7 +407,7 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if wants_traceback(error):
             raise
-        text = " ".join(str(error).split())
+        text = one_line(error)
         complain(f"unexpected {type(error).__name__}: {text}; please report it (ZENITH_DEBUG=1 shows where)")
         return 1
 

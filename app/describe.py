@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zenith_ae.errors import ZenithError
+from zenith_ae.errors import ZenithError, one_line
 from zenith_ae.files import is_device, visible
 
 from .batch import Reporter, wants_traceback
@@ -117,7 +117,7 @@ def info(files: tuple[str, ...], as_json: bool) -> int:
         except ZenithError as error:
             if wants_traceback(error):
                 raise
-            Reporter().error(" ".join(str(error).split()))
+            Reporter().error(one_line(error))
             continue
         if as_json:
             click.echo(json.dumps(facts))

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from zenith_ae import __version__
-from zenith_ae.errors import ZenithError, why_no_kernels
+from zenith_ae.errors import ZenithError, one_line, why_no_kernels
 
 
 @click.command()
@@ -115,7 +115,7 @@ def guarded(what: str, checks: Any) -> Iterator[dict[str, Any]]:
     try:
         yield from checks()
     except Exception as error:
-        text = " ".join(str(error).split())
+        text = one_line(error)
         yield {
             "what": what,
             "ok": False,

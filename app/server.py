@@ -33,7 +33,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
-from zenith_ae.errors import ConfigError, IsaError, MissingDependencyError, WeightsError, ZenithError
+from zenith_ae.errors import (
+    ConfigError,
+    IsaError,
+    MissingDependencyError,
+    WeightsError,
+    ZenithError,
+    one_line,
+)
 from zenith_ae.files import say, visible
 
 from .server_jobs import PACE, STALL, Worker
@@ -285,7 +292,7 @@ def _answer_errors(app: FastAPI) -> None:
         if isinstance(error, WeightsError):  # names of models are looked up before: the file is at fault
             _log.error("%s", error)
             return JSONResponse({"detail": "a weights file of the server is damaged, see its log"}, 500)
-        return JSONResponse({"detail": " ".join(str(error).split())}, _STATUS.get(type(error), 400))
+        return JSONResponse({"detail": one_line(error)}, _STATUS.get(type(error), 400))
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from zenith_ae.batches import to_rgb
 from zenith_ae.engine import Pieces, Progress
-from zenith_ae.errors import ConfigError, ImageError, LatentError, ZenithError
+from zenith_ae.errors import ConfigError, ImageError, LatentError, ZenithError, one_line
 from zenith_ae.files import is_disk_full, say
 from zenith_ae.image_writing import encode_picture
 from zenith_ae.images import Picture, check_size, read_picture, to_8_bits
@@ -185,7 +185,7 @@ class Workshop:
         if isinstance(error, MemoryError):
             return f"{name}: not enough memory; try a smaller picture"
         if isinstance(error, ZenithError):
-            text = " ".join(str(error).split()).replace(f"{self.folder}{os.sep}", "")
+            text = one_line(error).replace(f"{self.folder}{os.sep}", "")
             return text.replace("; set ZENITH_MAX_PIXELS to allow it", "; make it smaller first")
         if is_disk_full(error):
             return f"{name}: no room for the result on the computer that works here; free some and try again"

@@ -57,14 +57,19 @@ class MissingDependencyError(ZenithError, ImportError):
     """An optional package is not installed; the message names the extra."""
 
 
+def one_line(text: object) -> str:
+    """A message, say, without line ends, and with single spaces."""
+    return " ".join(str(text).split())
+
+
 def in_short(value: Any) -> str:
     """The beginning of how Python shows a value, in one line."""
-    return " ".join(repr(value).split())[:60]
+    return one_line(repr(value))[:60]
 
 
 def why_no_kernels(error: ImportError) -> str:
     """One line on why the compiled modules cannot be imported, and what to do."""
-    reason = " ".join(str(error).split())
+    reason = one_line(error)
     if not (error.name or "").startswith("zenith_ae"):  # numpy or a shared library
         return f"the compiled kernels of zenith-ae cannot be loaded: {reason}"
     if error.path:  # a module that is there, and lacks a name

@@ -45,7 +45,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from .batches import CHANNELS, LAYOUTS, check_layout, full_scale, to_rgb
 from .camera_raw import RAW_SUFFIXES, develop, is_raw, rawpy_is_here
 from .deep_colour import PLANAR, deep_colour, in_planes, to_16_bits
-from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError, in_short
+from .errors import ConfigError, ImageError, MissingDependencyError, ZenithError, in_short, one_line
 from .files import reason, visible
 from .heif import HEIF_SUFFIXES, decode_heif, heif_is_here
 from .image_guard import check_cost, without_comments
@@ -658,7 +658,7 @@ def _short(error: Exception) -> str:
     text = reason(error) if isinstance(error, OSError) else str(error) or type(error).__name__
     if error.args and isinstance(error.args[0], bytes):  # rawpy's
         text = error.args[0].decode("ascii", "replace")
-    return " ".join(text.split())[:120]
+    return one_line(text)[:120]
 
 
 def from_pil(

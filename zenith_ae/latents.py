@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .batches import CHANNELS, is_dense, is_tensor, without_torch
-from .errors import LatentError
+from .errors import LatentError, one_line
 from .files import as_path, as_text, atomic_writer, reason, safetensors_bytes, visible
 
 SUFFIX = ".latent.safetensors"
@@ -317,7 +317,7 @@ def parse_latents(data: bytes, name: str = "<bytes>") -> LatentFile:
             f"{name}: damaged latent file (there is no {key!r}); encode the picture again"
         ) from None
     except (SafetensorError, ValueError, TypeError) as error:
-        text = " ".join(str(error).split())[:120]
+        text = one_line(error)[:120]
         raise LatentError(
             f"{name}: damaged or truncated latent file ({text}); encode the picture again"
         ) from None
