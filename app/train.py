@@ -260,12 +260,7 @@ def distill(
     teacher: str,
     model: str,
     name: str | None,
-    latent_weight: float,
-    teacher_weight: float,
-    detail_weight: float,
-    imitation_weight: float,
     only: str | None,
-    taught: float,
     latents: Path | None,
     **options: Any,
 ) -> None:
@@ -285,15 +280,14 @@ def distill(
         _refuse(weights[kept], f"is about the {kept}, which --only {only} keeps as it is")
     config = _config(16, options)
     from zenith_ae.models import zoo
-    from zenith_ae.training.distill import train_distillation
+    from zenith_ae.training.distill import DistillOptions, train_distillation
     from zenith_ae.weights import load_weights
 
     channels = _latent_channels(load_weights(teacher), teacher)
+    learned = DistillOptions(**{field.name: options[field.name] for field in fields(DistillOptions)})
     path = train_distillation(
         zoo.build(model, channels, name), teacher, list(options["data"]), config,
-        init=options["init"], resume=not options["fresh"], latent_weight=latent_weight,
-        teacher_weight=teacher_weight, detail_weight=detail_weight,
-        imitation_weight=imitation_weight, cache=latents, only=only, taught=taught,
+        init=options["init"], resume=not options["fresh"], options=learned, cache=latents, only=only,
     )  # fmt: skip
     _finish(path)
 

@@ -1249,10 +1249,10 @@ def test_a_students_loss_is_the_weighted_sum_of_what_it_logs(taught, photos, tea
     latents = distill.teacher_latents(pool, weights, tmp_path / "z.npz", config)
     torch.manual_seed(1)
     student = restore.build_modules(weights.config)
-    recipe = distill.DistillRecipe(
-        pool, latents, config, distill.teacher_part(weights, "decoder"), latent_weight=0.7,
-        teacher_weight=1.3, detail_weight=0.4, imitation_weight=0.6, taught=taught,
-    )  # fmt: skip
+    options = distill.DistillOptions(
+        latent_weight=0.7, teacher_weight=1.3, detail_weight=0.4, imitation_weight=0.6, taught=taught
+    )
+    recipe = distill.DistillRecipe(pool, latents, config, distill.teacher_part(weights, "decoder"), options)
     batch = recipe.make_batch(np.random.default_rng(0))
     shares = {"pair": 2 * (1 - taught), "decoder": 2 * taught, "imitation": 0.6, "detail": 0.4,
               "teacher": 1.3, "latent": 0.7}  # fmt: skip
@@ -2066,8 +2066,9 @@ def test_distillation_learns_the_teachers_space(photos, teacher, tmp_path) -> No
     )
     out = tmp_path / "out"
     path = distill.train_distillation(
-        student, str(teacher), [str(photos)], steps(out, 150, lr=5e-3), latent_weight=1.0
-    )
+        student, str(teacher), [str(photos)], steps(out, 150, lr=5e-3),
+        options=distill.DistillOptions(latent_weight=1.0),
+    )  # fmt: skip
     errors = log(out, "latent")
     assert np.mean(errors[-10:]) < 0.4 * np.mean(errors[:5])
     assert np.mean(log(out, "pair")[-10:]) < np.mean(log(out, "pair")[:5])
@@ -2218,7 +2219,7 @@ def test_one_half_of_a_student_can_be_trained_alone(photos, teacher, tmp_path, o
         steps(tmp_path / "b", 60, lr=5e-3),
         init=str(before),
         only=only,
-        taught=0.8,
+        options=distill.DistillOptions(taught=0.8),
     )
     old, new = load_weights(before).tensors, load_weights(after).tensors
     for name in old:
@@ -2242,8 +2243,8 @@ def test_a_decoder_can_imitate_its_teachers(photos, teacher, tmp_path) -> None:
         4,
     )
     distill.train_distillation(
-        student, str(teacher), [str(photos)], steps(tmp_path, 200, lr=2e-2), only="decoder", taught=0.75,
-        detail_weight=0.0, imitation_weight=20.0,
+        student, str(teacher), [str(photos)], steps(tmp_path, 200, lr=2e-2), only="decoder",
+        options=distill.DistillOptions(taught=0.75, detail_weight=0.0, imitation_weight=20.0),
     )  # fmt: skip
     imitation, decoder = log(tmp_path, "imitation"), log(tmp_path, "decoder")
     assert np.mean(imitation[-10:]) < 0.3 * np.mean(imitation[:5])

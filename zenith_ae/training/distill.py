@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import zipfile
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -178,6 +178,29 @@ def no_crops(crop: int) -> ImageError:
     return ImageError(f"no picture is as large as a crop of {crop}: use larger ones or a smaller --crop")
 
 
+@dataclass(frozen=True)
+class DistillOptions:
+    """What students learn, and what each error counts in their loss.
+
+    Attributes
+    ----------
+    latent_weight : of the latent error; more brings the latents nearer to the teacher's, less favours the
+        pair's own round trip.
+    teacher_weight : of the error through the teacher's decoder, where it has one.
+    detail_weight : of the error in the amount of fine detail; more is crisper, less has a higher PSNR.
+    imitation_weight : of the distance to what the teacher's decoder, where it has one, makes of the same
+        latents.
+    taught : share of what the decoder learns from that are the teacher's latents; the others are the
+        student's own. 1 for an encoder alone does without the student's decoder.
+    """
+
+    latent_weight: float = 0.3
+    teacher_weight: float = 1.0
+    detail_weight: float = 0.3
+    imitation_weight: float = 0.0
+    taught: float = 0.5
+
+
 @dataclass
 class DistillRecipe:
     """The loss of one step, for encoder and decoder together.
@@ -196,12 +219,8 @@ class DistillRecipe:
     latents: list[np.ndarray]
     config: TrainConfig
     teacher: Network | None = None  # its decoder
-    latent_weight: float = 0.3
-    teacher_weight: float = 1.0
-    detail_weight: float = 0.3
-    imitation_weight: float = 0.0
+    options: DistillOptions = field(default_factory=DistillOptions)
     latent_noise: float = 0.1
-    taught: float = 0.5  # share of the batch that decodes the teacher's latents
     margin: int = 1  # latents at a crop's border lack context: their targets are left out
 
     def make_batch(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -222,9 +241,10 @@ class DistillRecipe:
         return np.stack(pictures), np.stack(latents).astype(np.float32), noise * scale, known
 
     def loss(self, model: nn.ModuleDict, batch: Any, progress: float) -> tuple[Tensor, dict[str, float]]:
+        options = self.options
         x, z, noise, known = (to_tensor(a, self.config.device) for a in batch)
         trained = {part: any(p.requires_grad for p in model[part].parameters()) for part in model}
-        count = min(max(round(self.taught * len(x)), 1), len(x) - 1) if trained["decoder"] else 0
+        count = min(max(round(options.taught * len(x)), 1), len(x) - 1) if trained["decoder"] else 0
         loss, logs = torch.zeros((), device=x.device), dict[str, float]()
 
         def add(name: str, weight: float, term: Tensor) -> None:
@@ -236,27 +256,31 @@ class DistillRecipe:
         seen = x[first:].contiguous(memory_format=torch.channels_last)
         with torch.set_grad_enabled(trained["encoder"]):
             own = model["encoder"](seen)
-        if trained["decoder"] or self.taught < 1:
+        if trained["decoder"] or options.taught < 1:
             mixed = torch.cat([(z + noise)[:count].to(own.dtype), own[count - first :]])
             out = model["decoder"](mixed.contiguous(memory_format=torch.channels_last)).float()
             error = (out - x).abs()
-            add("pair", 2 * (1 - self.taught), error[count:].mean())
+            add("pair", 2 * (1 - options.taught), error[count:].mean())
             if trained["decoder"]:
-                add("decoder", 2 * self.taught, error[:count].mean())
-                if self.teacher is not None and self.imitation_weight:
+                add("decoder", 2 * options.taught, error[:count].mean())
+                if self.teacher is not None and options.imitation_weight:
                     with torch.no_grad():
                         answer = self.teacher(mixed[:count]).float()
-                    add("imitation", self.imitation_weight, (out[:count] - answer).abs().mean())
-                if self.detail_weight:
-                    add("detail", self.detail_weight, lost_detail(out, x))
+                    add("imitation", options.imitation_weight, (out[:count] - answer).abs().mean())
+                if options.detail_weight:
+                    add("detail", options.detail_weight, lost_detail(out, x))
         if trained["encoder"]:
-            if self.teacher is not None and self.teacher_weight:
+            if self.teacher is not None and options.teacher_weight:
                 few = max(1, len(x) // 4)
                 begin = min(count, len(x) - few)
                 some = slice(begin, begin + few)
-                add("teacher", self.teacher_weight, (self.teacher(own[some]).float() - x[some]).abs().mean())
+                add(
+                    "teacher",
+                    options.teacher_weight,
+                    (self.teacher(own[some]).float() - x[some]).abs().mean(),
+                )
             error = (own - z).float().abs().mean(1, keepdim=True)
-            add("latent", self.latent_weight, mean_where(error, known))
+            add("latent", options.latent_weight, mean_where(error, known))
         return loss, logs
 
 
@@ -294,13 +318,9 @@ def train_distillation(
     train: TrainConfig,
     init: str | None = None,
     resume: bool = True,
-    latent_weight: float = 0.3,
-    teacher_weight: float = 1.0,
-    detail_weight: float = 0.3,
-    imitation_weight: float = 0.0,
+    options: DistillOptions | None = None,
     cache: Path | None = None,
     only: str | None = None,
-    taught: float = 0.5,
 ) -> Path:
     """Train encoder and decoder students; returns the weights file (``out/<name>.safetensors``).
 
@@ -311,17 +331,9 @@ def train_distillation(
     data : folders and tar packs of pictures; 16 of them are kept for validation.
     train : schedule and output folder.
     init : weights file to start from.
-    latent_weight : weight of the latent error; more brings the latents nearer to the teacher's,
-        less favours the pair's own round trip.
-    teacher_weight : weight of the error through the teacher's decoder, where it has one.
-    detail_weight : weight of the error in the amount of fine detail; more is crisper, less has a
-        higher PSNR.
-    imitation_weight : weight of the student's distance to what the teacher's decoder, where it has one,
-        makes of the same latents.
+    options : what the students learn, default `DistillOptions()`.
     cache : where the teacher's latents are kept, default ``out/latents.npz``.
     only : train this part alone ("encoder" or "decoder") and keep the other as it is.
-    taught : share of what the decoder learns from that are the teacher's latents; the others are the
-        student's own. 1 with ``only="encoder"`` does without the student's decoder.
 
     Raises
     ------
@@ -347,10 +359,8 @@ def train_distillation(
     if all(min(p.shape[:2]) < train.crop for p in pool.images):
         raise no_crops(train.crop)
     decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
-    recipe = DistillRecipe(
-        pool, [latents[i] for i in pool.indices], train, decoder,
-        latent_weight, teacher_weight, detail_weight, imitation_weight, taught=taught,
-    )  # fmt: skip
+    taught = [latents[i] for i in pool.indices]
+    recipe = DistillRecipe(pool, taught, train, decoder, options or DistillOptions())
     evaluate = _validate(validation, [latents[i] for i in validation.indices], decoder)
     begun = load_weights(init) if init else None
     learned = (only,) if only else tuple(model)  # in all layers, those too that a hybrid has from its teacher
