@@ -73,11 +73,8 @@ static void STORED(to_floats)(const void *from, float *out, ptrdiff_t n)
     ptrdiff_t i = 0;
     for (; i + VL <= n; i += VL)
         v_store(out + i, s_load(x + i));
-    if (i < n) {
-        float rest[VL];
-        v_store(rest, STORED(load_some)(x + i, n - i));
-        memcpy(out + i, rest, (size_t)(n - i) * sizeof *out);
-    }
+    if (i < n)
+        store_some_float(out + i, STORED(load_some)(x + i, n - i), n - i);
 }
 
 static void STORED(from_floats)(const float *x, void *to, ptrdiff_t n)
@@ -86,9 +83,6 @@ static void STORED(from_floats)(const float *x, void *to, ptrdiff_t n)
     ptrdiff_t i = 0;
     for (; i + VL <= n; i += VL)
         s_store(out + i, v_load(x + i));
-    if (i < n) {
-        float rest[VL] = {0};
-        memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
-        STORED(store_some)(out + i, v_load(rest), n - i);
-    }
+    if (i < n)
+        STORED(store_some)(out + i, load_some_float(x + i, n - i), n - i);
 }
