@@ -104,12 +104,17 @@ cdef const zn_kernels *table(isa, array=None, bint tiles=False) except NULL:
 
 # --- checks ---------------------------------------------------------------------------------
 
-cdef void *address(array, dtype, shape, str what, bint writable=False) except? NULL:
-    """Data of a contiguous array of this dtype and shape."""
+cdef int require_array(array, dtype, shape, str what) except -1:
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         raise TypeError(f"{what} must be a numpy array of {np.dtype(dtype).name}")
     if array.shape != shape:
         raise ValueError(f"{what} must have shape {shape}, not {array.shape}")
+    return 0
+
+
+cdef void *address(array, dtype, shape, str what, bint writable=False) except? NULL:
+    """Data of a contiguous array of this dtype and shape."""
+    require_array(array, dtype, shape, what)
     require(array.flags.c_contiguous, f"{what} must be C-contiguous")
     require(array.flags.aligned, f"{what} must be aligned")
     require(array.flags.writeable or not writable, f"{what} is read-only")
@@ -142,10 +147,7 @@ cdef void *values_or_none(array, like, shape, str what) except? NULL:
 
 cdef void *rows_of(array, dtype, shape, str what, ptrdiff_t *stride, bint writable=False) except NULL:
     """Data of (rows, width, channels) whose rows may lie further apart; sets their stride."""
-    if not isinstance(array, np.ndarray) or array.dtype != dtype:
-        raise TypeError(f"{what} must be a numpy array of {np.dtype(dtype).name}")
-    if array.shape != shape:
-        raise ValueError(f"{what} must have shape {shape}, not {array.shape}")
+    require_array(array, dtype, shape, what)
     require(array.size == 0 or array[0].flags.c_contiguous, f"the rows of {what} must be contiguous")
     require(array.flags.aligned and array.strides[0] % array.itemsize == 0, f"the rows of {what} must be aligned")
     require(array.flags.writeable or not writable, f"{what} is read-only")
