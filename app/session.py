@@ -160,7 +160,8 @@ def writing(
         click.option("--quality", type=click.IntRange(1, 100),
                      help="Quality of JPEG, WebP and AVIF files. [default: 95; AVIF 90]"),
         click.option("--strip/--keep-metadata",
-                     help="Leave out EXIF, XMP and resolution; colours stay right. [default: keep]"),
+                     help="Leave out EXIF, XMP, captions, texts and resolution; colours stay right. "
+                          "[default: keep]"),
     ]  # fmt: skip
 
     return with_options(*options)

@@ -34,7 +34,7 @@ def add_endpoints(workshop: Workshop) -> None:
             gr.Number(value, minimum=0, maximum=1, label=f"{name}, 0 to 1")
             for name, value in (("strength", 1), ("luma", 1), ("chroma", 1), ("grain", 0))
         ]
-        settings.append(gr.Number(1, precision=0, label=f"passes: {', '.join(map(str, PASSES))}"))
+        settings.append(gr.Number(1, label=f"passes: {', '.join(map(str, PASSES))}"))
         dtype = gr.Radio(list(DTYPES), value="fp16", label="number format of the latents")
         file, facts = gr.File(label="result"), gr.JSON(label="facts")
         second = gr.File(label="latents")
@@ -48,7 +48,7 @@ def add_endpoints(workshop: Workshop) -> None:
         luma: float | None = 1,
         chroma: float | None = 1,
         grain: float | None = 0,
-        passes: int | None = 1,
+        passes: float | None = 1,
     ) -> tuple[str, dict]:
         """Remove noise; the file keeps its format, size, mode and bit depth."""
         settings = noise_settings(strength, luma, chroma, grain, passes)
@@ -78,7 +78,7 @@ def add_endpoints(workshop: Workshop) -> None:
         luma: float | None = 1,
         chroma: float | None = 1,
         grain: float | None = 0,
-        passes: int | None = 1,
+        passes: float | None = 1,
     ) -> Iterator[tuple[str | None, dict]]:
         """Denoise many pictures or ZIP files; progress on the way, a ZIP at the end."""
         settings = noise_settings(strength, luma, chroma, grain, passes)

@@ -120,7 +120,7 @@ def noise_settings(*values: float | None) -> dict[str, Any]:
         check_passes(told["passes"])
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return told
+    return told | {"passes": int(told["passes"])}
 
 
 @cache

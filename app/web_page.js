@@ -25,6 +25,9 @@
         document.querySelector('#mode')?.setAttribute('aria-label', 'Light or dark');
         for (const picture of document.querySelectorAll('.examples img'))
             if (!picture.alt) picture.alt = 'Example ' + picture.src.split('/').pop();
+        // What the browser's dialog offers at first. All that is chosen is taken: its content tells what it is.
+        for (const field of document.querySelectorAll('input[type=file]:not([multiple], [accept])'))
+            field.accept = 'image/*,.heic,.heif,.hif,.j2k,.jp2,.jpx,.psd,.pbm,.pgm,.pnm,.ppm,.safetensors';
         for (const place of document.querySelectorAll('.outcome')) place.setAttribute('aria-live', 'polite');
         for (const [picture, name] of [['before', 'Before'], ['after', 'After'], ['removed', 'The difference']])
             for (const shown of document.querySelectorAll(`.results img[src$="/${picture}.png"]`)) {
@@ -33,15 +36,86 @@
             }
     });
 
+    // Of many files those that are too large are left out here: Gradio would refuse all of them.
+    const most = window.gradio_config?.max_file_size ?? Infinity;
+    const fitting = (files, block) => {
+        const fit = [...files].filter((file) => file.size <= most), kept = new DataTransfer();
+        block?.parentElement.querySelector('.left-out')?.remove();
+        if (!fit.length || fit.length === files.length) return files;
+        const note = document.createElement('p');
+        note.className = 'failed left-out';
+        note.role = 'alert';
+        const names = [...files].filter((file) => file.size > most).map((file) => file.name);
+        note.textContent = `Left out, larger than ${Math.floor(most / 2 ** 20)} MB: ${names.join(', ')}`;
+        block?.after(note);
+        for (const file of fit) kept.items.add(file);
+        return kept.files;
+    };
+    document.addEventListener('change', ({target}) => {
+        if (target.matches?.('input[type=file][multiple]'))
+            target.files = fitting(target.files, target.closest('.block'));
+    }, true);
+    document.addEventListener('drop', (event) => {
+        const files = event.dataTransfer?.files ?? [];
+        const field = event.target.closest?.('.block')?.querySelector('input[type=file][multiple]');
+        if (!field || [...files].every((file) => file.size <= most)) return;
+        event.preventDefault();
+        event.stopPropagation();
+        field.files = files;
+        field.dispatchEvent(new Event('change', {bubbles: true}));
+    }, true);
+
+    // The handle between before and after by the keyboard: Gradio knows a mouse and fingers only.
+    const place = (handle) => {
+        const line = handle.querySelector('.inner').getBoundingClientRect();
+        const frame = handle.parentElement.getBoundingClientRect();
+        return {frame, x: line.x + line.width / 2, y: line.y + line.height / 2};
+    };
+    const tell = (handle) => {
+        const {frame, x} = place(handle);
+        handle.ariaValueNow = Math.round(100 * (x - frame.x) / frame.width) || 0;
+    };
+    watch(() => {
+        for (const handle of document.querySelectorAll('.outer[data-testid=slider]:not([tabindex])')) {
+            handle.tabIndex = 0;
+            Object.assign(handle, {role: 'slider', ariaLabel: 'Line between before and after',
+                ariaValueMin: 0, ariaValueMax: 100});
+            tell(handle);
+        }
+    });
+    document.addEventListener('focusin', ({target}) => {
+        if (target.matches('.outer[data-testid=slider]')) tell(target);
+    });
+    document.addEventListener('keydown', (event) => {
+        if (!event.target.matches?.('.outer[data-testid=slider]')) return;
+        const handle = event.target, {frame, x, y} = place(handle), step = frame.width / 20;
+        const to = {ArrowLeft: x - step, ArrowRight: x + step, Home: frame.left, End: frame.right}[event.key];
+        if (to === undefined) return;
+        event.preventDefault();
+        const mouse = (where, what, clientX) =>
+            where.dispatchEvent(new MouseEvent(what, {bubbles: true, view: window, clientX, clientY: y}));
+        mouse(handle.querySelector('.inner'), 'mousedown', x);
+        mouse(window, 'mousemove', to);
+        mouse(window, 'mouseup', to);
+        setTimeout(tell, 50, handle);
+    });
+
     // A picture that is dropped beside its place is taken all the same: the browser would leave the page for it.
     const carries = (event) => event.dataTransfer?.types.includes('Files');
     document.addEventListener('dragover', (event) => { if (carries(event)) event.preventDefault(); });
     document.addEventListener('drop', (event) => {
         if (!carries(event) || event.defaultPrevented) return;
         event.preventDefault();
+        take(event.dataTransfer.files);
+    });
+    document.addEventListener('paste', (event) => {  // a screenshot, say
+        const {files} = event.clipboardData;
+        if (files.length && !event.target.matches('input, textarea')) take(files);
+    });
+    const take = (files) => {
         const tab = [...document.querySelectorAll('[role=tabpanel]')].find((panel) => panel.offsetParent);
-        const kept = new DataTransfer();  // the event's own files are gone when it is over
-        for (const file of event.dataTransfer.files) kept.items.add(file);
+        const kept = new DataTransfer();  // an event's own files are gone when it is over
+        for (const file of files) kept.items.add(file);
         const give = (tries) => {
             const field = tab?.querySelector('input[type=file]');
             // The server has to know first that the picture of before is gone.
@@ -53,7 +127,7 @@
         const cleared = !tab?.querySelector('input[type=file]');
         if (cleared) tab?.querySelector('button[aria-label=Clear]')?.click();
         give(200);
-    });
+    };
 
     // The place in the queue, in words, to where CSS shows it.
     watch(() => {
@@ -112,15 +186,20 @@
     const soon = (tab) => setTimeout(() => { follow(tab); show(); }, 100);  // when all fields have the value
     listen('change', '.share', soon);
     listen('click', '.settings .reset-button', soon);
-    listen('click', '.adjust', (tab) => { state(tab).asked = snapshot(tab); });
+    listen('click', '.adjust', (tab) => {
+        state(tab).asked = snapshot(tab);
+        tab.querySelector('.results').classList.remove('halted');
+    });
     listen('click', '.go', (tab) => {
         const known = state(tab), now = snapshot(tab);
         Object.assign(known, {before: known.of, of: now, asked: now, busy: true});
+        tab.querySelector('.results').classList.remove('halted');
         if (innerWidth <= 640) tab.querySelector('.results').scrollIntoView({behavior: 'smooth'});
     });
     listen('click', '.halt', (tab) => {
         const known = state(tab);
         Object.assign(known, {of: known.before ?? known.of, asked: null, before: null, busy: false});
+        tab.querySelector('.results').classList.add('halted');  // one that waits ends when its turn comes
         tab.querySelector('.go').focus();  // this button has had its use
     });
     watch(show, {characterData: true, attributeFilter: ['data-number']});

@@ -18,7 +18,6 @@ import gradio as gr
 
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
-from zenith_ae.images import READABLE_SUFFIXES
 from zenith_ae.latents import BITS
 from zenith_ae.pipelines import PASSES
 
@@ -30,12 +29,13 @@ from .web_windows import DEVICE, StoppedError, View, Views, guarded
 #: What Gradio puts into the page.
 STYLE, SCRIPT = (Path(__file__).with_name(f"web_page.{kind}") for kind in ("css", "js"))
 
-PICTURES = ["image", *sorted(READABLE_SUFFIXES)]
 #: Pressed again while it computes, a button counts: else the result would not be of the settings shown.
 LATEST: dict[str, Any] = {"trigger_mode": "always_last"}
 #: What no job may hold up: another file, a press of a button.
 AT_ONCE: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
 Updates = dict[Any, Any]
+#: Among the updates of a result: one of its files, which later results replace.
+_MADE = "made"
 VIEW: dict[str, Any] = {"buttons": ["fullscreen"], "interactive": False}
 GALLERY: dict[str, Any] = VIEW | {"object_fit": "contain", "height": "auto", "elem_classes": "pictures"}
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}
@@ -162,10 +162,15 @@ def _for_file(
             return updates
 
         updates: Updates = _for_page(workshop, unless_stopped, place, blank)()
+        made = updates.pop(_MADE, None)
         if flag.is_set() or view.has_gone(file):
             updates = {place: gr.skip()}
+            if made:  # nobody sees it
+                shutil.rmtree(Path(made).parent, ignore_errors=True)
         else:
             view.shown, view.pictured = file, not failed
+            if made:
+                view.holds(made)
         view.end(press)
         return updates if view.is_busy else updates | idle()
 
@@ -197,8 +202,9 @@ class _Buttons:
         return self.idle()
 
 
-def _drop(label: str, kinds: list[str] | None, many: bool = False) -> gr.File:
-    return gr.File(label=label, file_count="multiple" if many else "single", file_types=kinds,
+def _drop(label: str, many: bool = False) -> gr.File:
+    """Takes any file: Gradio would go by names, but what a file is its content tells."""
+    return gr.File(label=label, file_count="multiple" if many else "single",
                    height=220 if many else 150, type="filepath")  # fmt: skip
 
 
@@ -258,7 +264,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     views = Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
-            file = _drop("A picture", [*PICTURES, ".zip"])  # to be told where a ZIP goes
+            file = _drop("A picture")
             _examples(workshop, examples, file, "Or try one of these")
             with gr.Column(elem_id="denoise-settings", elem_classes="settings"):
                 controls = _noise_controls()
@@ -340,6 +346,7 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
             else "Edges or texture in it would be detail that was lost."
         )
         return {
+            _MADE: files["picture"],
             wait: gr.HTML(visible=False),
             slider: gr.ImageSlider(value=(files["before"], files["after"]), visible=True),
             facts: f"<div class='result{adjustable}' data-number={next(numbers)}>{cards}</div>"
@@ -365,7 +372,8 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
         ).then(
             work, [buttons.pressed, file, *controls], [*outputs, buttons.stop], scroll_to_output=following,
             show_progress_on=[slider, wait], show_progress="full" if following else "minimal",
-            **LATEST, **DEVICE, **PRIVATE,
+            # Of a press while another waits Gradio would show nothing until that one has had its turn.
+            **(LATEST if button is adjust else {"trigger_mode": "multiple"}), **DEVICE, **PRIVATE,
         )  # fmt: skip
 
 
@@ -376,7 +384,7 @@ def _latents_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     names, views = shipped_models("autoencoder"), Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
-            file = _drop("A picture, or a latent file", [*PICTURES, ".safetensors"])
+            file = _drop("A picture, or a latent file")
             _examples(workshop, examples, file, "Or try one of these")
             with gr.Column(elem_id="latents-settings", elem_classes="settings"):
                 model = gr.Dropdown(list(names), value=names[0] if names else None, label="Model",
@@ -477,7 +485,7 @@ def _batch_tab(page: gr.Blocks, workshop: Workshop) -> None:
     views = Views(page, workshop)
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
-            files = _drop("Pictures, or a ZIP of them", None, many=True)
+            files = _drop("Pictures, or a ZIP of them", many=True)
             with gr.Column(elem_classes="settings"):
                 controls = _noise_controls()
             go = gr.Button("Denoise all", variant="primary", size="lg", elem_id="batch-go",
@@ -585,7 +593,7 @@ def _compare_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     names = [*shipped_models("denoiser"), *shipped_models("autoencoder")]
     with gr.Row():
         with gr.Column(scale=4, min_width=300):
-            file = _drop("A clean picture", PICTURES)
+            file = _drop("A clean picture")
             _examples(workshop, examples, file, "Or try this one")
             with gr.Column(elem_classes="settings"):
                 models = gr.CheckboxGroup(names, value=names, label="Models")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +20,8 @@ from zenith_ae.errors import ZenithError
 
 from .web_jobs import Workshop
 
+#: Results of a window that are kept; the page may still load, and its reader save, the one before the last.
+_KEPT = 3
 #: The queue of all jobs on models, of which one is at work at a time.
 DEVICE: dict[str, Any] = {"concurrency_id": "device", "concurrency_limit": 1}
 
@@ -44,6 +48,7 @@ class View:
         self._file: str | None = None
         self._gone: set[str | None] = set()
         self._presses = 0
+        self._folders: list[str] = []
         self._wanted: int | None = None  # the press of which a job waits or is at work
         self._job: tuple[str | None, threading.Event] | None = None
 
@@ -58,6 +63,12 @@ class View:
                 self.shown, self.pictured = None, False
             if self._job and self._job[0] != file:
                 self._job[1].set()
+
+    def holds(self, file: str) -> None:
+        """The page gets a result, whose files are where this one is; those of long before make room."""
+        self._folders.append(os.path.dirname(file))
+        while len(self._folders) > _KEPT:
+            shutil.rmtree(self._folders.pop(0), ignore_errors=True)
 
     def has_gone(self, file: str | None) -> bool:
         return file in self._gone

@@ -83,7 +83,10 @@ def reduced(facts: dict[str, Any]) -> str:
 
 def batch_status(state: BatchState) -> str:
     done, total, left, good = state.done, state.total, state.seconds_left, state.good
-    parts = [f'<progress class=bar max="{total}" value="{done + state.share:g}"></progress>']
+    parts = [
+        f'<progress class=bar aria-label="Pictures done" max="{total}" value="{done + state.share:g}">'
+        "</progress>"
+    ]
     rate = state.megapixels / state.seconds if state.seconds > 0 else 0
     if state.finished:
         word = "Cancelled" if state.cancelled else "Done"

@@ -729,6 +729,33 @@ def test_captions_and_comment_of_a_jpeg_are_kept_in_a_jpeg(tmp_path):
     assert write_picture(long, tmp_path / "d.jpg") == ("IPTC is too long for a JPEG",)
 
 
+def test_texts_of_a_png_are_kept_in_a_png(tmp_path):
+    chunks = PngImagePlugin.PngInfo()
+    texts = {
+        "parameters": "a cat, " * 300,
+        "Copyright": "\N{COPYRIGHT SIGN} m\N{LATIN SMALL LETTER E WITH ACUTE}",
+    }
+    for key, text in texts.items():
+        chunks.add_text(key, text)
+    chunks.add_itxt("Title", "\N{CJK UNIFIED IDEOGRAPH-732B}", "zh", "title")
+    chunks.add_itxt("XML:com.adobe.xmp", "<x:xmpmeta/>")
+    pixels("RGB").save(tmp_path / "a.png", pnginfo=chunks)
+    picture = read_picture(tmp_path / "a.png")
+    assert write_picture(picture, tmp_path / "b.png") == ()
+    with Image.open(tmp_path / "b.png") as again:
+        assert again.text == texts | {
+            "Title": "\N{CJK UNIFIED IDEOGRAPH-732B}",
+            "XML:com.adobe.xmp": "<x:xmpmeta/>",
+        }
+        assert again.text["Title"].lang == "zh"
+    assert write_picture(picture, tmp_path / "b.jpg") == ()
+    write_picture(picture.stripped(), tmp_path / "c.png")
+    with Image.open(tmp_path / "c.png") as again:
+        assert again.text == {}
+    with pytest.raises(ImageError, match="'text' must be a dict of str to str"):
+        write_picture(replace(picture, metadata={"text": {"Title": b"no"}}), tmp_path / "d.png")
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 def test_orientation_is_applied_and_reset(tmp_path, orientation, suffix):

@@ -955,8 +955,9 @@ class TestServer:
         assert text.startswith("b.png: damaged or truncated picture") and str(server.folder) not in text
         assert "\n" not in text
         (tmp_path / "good.png").write_bytes(png())
-        with pytest.raises(AppError, match="passes must be one of 1, 2, 4, 8, got 3"):
-            client.predict(handle_file(tmp_path / "good.png"), passes=3, api_name="/denoise")
+        for passes in (3, 1.5):
+            with pytest.raises(AppError, match=f"passes must be one of 1, 2, 4, 8, got {passes}"):
+                client.predict(handle_file(tmp_path / "good.png"), passes=passes, api_name="/denoise")
 
     def test_every_named_endpoint_is_documented(self, server):
         status, text, _ = http(server, "/gradio_api/info")
@@ -1292,6 +1293,21 @@ class TestPage:
         tab.page.evaluate(drop, ["third.png", list(png()), "[role=tabpanel]"])
         tab.page.get_by_text("third").first.wait_for()
 
+    def test_a_picture_is_pasted(self, tab):
+        paste = """([name, data]) => {
+            const files = new DataTransfer();
+            files.items.add(new File([Uint8Array.from(data)], name));
+            document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: files, bubbles: true}));
+        }"""
+        tab.page.evaluate(paste, ["screenshot.png", list(png())])
+        tab.page.get_by_text("screenshot").first.wait_for()
+        tab.wait("#denoise-facts .facts")
+
+    def test_a_picture_needs_no_ending(self, tab, tmp_path):
+        (tmp_path / "scan").write_bytes(png())
+        tab.upload(tmp_path / "scan")
+        tab.wait("#denoise-facts .facts")
+
     def test_a_name_with_a_dot_in_front_is_taken_where_the_working_folder_is_above(
         self, tab, tmp_path, monkeypatch
     ):
@@ -1370,6 +1386,18 @@ class TestPage:
         tab.page.mouse.move(x - 120, y, steps=5)
         tab.page.mouse.up()
         assert handle.bounding_box()["x"] == pytest.approx(before["x"] - 120, abs=3)
+        slider = tab.page.get_by_role("slider", name="Line between before and after")
+        for key, share in (
+            ("Home", 0),
+            ("ArrowRight", 5),
+            ("ArrowRight", 10),
+            ("End", 100),
+            ("ArrowLeft", 95),
+        ):
+            slider.press(key)
+            tab.page.wait_for_function(
+                "share => Math.abs(document.activeElement.ariaValueNow - share) <= 1", arg=share
+            )
 
     def test_a_number_that_is_deleted_is_the_usual_one_again(self, tab):
         """Gradio took the least: a strength of 0, which does nothing."""
@@ -1555,7 +1583,7 @@ class TestPage:
         tab.wait("#denoise-stop:disabled")
         assert tab.page.query_selector(".stale") is None  # what is there is of these settings
 
-    def test_other_shares_of_what_is_known_follow_at_once(self, tab, tmp_path, monkeypatch):
+    def test_other_shares_of_what_is_known_follow_at_once(self, server, tab, tmp_path, monkeypatch):
         ran, real = [], Denoiser.changes
         monkeypatch.setattr(Denoiser, "changes", lambda *a, **k: (ran.append(1), real(*a, **k))[1])
         (tmp_path / "x.png").write_bytes(png())
@@ -1568,6 +1596,7 @@ class TestPage:
         assert ran == []  # nothing is known yet
         tab.page.click("#denoise-go")
         tab.wait("#denoise-get:visible")
+        there = len([*server.folder.glob("*/*.denoised.png")])
         for share, change in (("0.5", 5), ("0", 0), (None, 10)):
             picture = tab.page.get_attribute("#denoise-removed img", "src")
             if share:
@@ -1581,6 +1610,7 @@ class TestPage:
             with Image.open(io.BytesIO(tab.download("#denoise-get")[1])) as image:
                 assert np.array_equal(np.asarray(image), noise() + change)
             tab.gone(".stale")
+        assert len([*server.folder.glob("*/*.denoised.png")]) == there + 2  # three are kept
         assert ran == [1]
         tab.page.get_by_label("Find the noise level by itself").first.uncheck()
         tab.wait(".stale")  # another level needs the network, and so a press
@@ -1680,6 +1710,11 @@ class TestPage:
         third.page.click("#denoise-stop")
         third.wait("#denoise-stop:disabled")
         assert third.page.evaluate("document.activeElement.id") == "denoise-go"
+        third.page.locator("[data-place^=Place]").first.wait_for(state="hidden")
+        third.page.click("#denoise-go")
+        third.waits_at(3)  # the job before ends when its turn comes
+        third.page.click("#denoise-stop")
+        third.wait("#denoise-stop:disabled")
         held.gate.set()
         for page in (tab, other):
             page.wait("#denoise-get:visible")
@@ -1722,6 +1757,18 @@ class TestPage:
         tab.clear()  # what is there now is not the result of the next files
         tab.page.wait_for_selector("#batch-get", state="hidden")
         assert "Many pictures at once" in tab.text("#batch-status")
+
+    def test_batch_leaves_out_what_is_too_large(self, tab, tmp_path):
+        (tmp_path / "large.png").write_bytes(b"0" * (2 * 2**20 + 1))
+        (tmp_path / "small.png").write_bytes(png())
+        tab.open("Batch")
+        field = tab.page.locator("div[role=tabpanel]:visible input[type=file]")
+        field.set_input_files([tmp_path / "large.png", tmp_path / "small.png"])
+        tab.holds(1)
+        assert tab.text(".left-out") == "Left out, larger than 2 MB: large.png"
+        tab.page.click("#batch-go")
+        tab.wait("#batch-get:visible")
+        assert "Done: 1 of 1" in tab.text("#batch-status")
 
     def test_batch_that_waits_says_so_and_is_cancelled(self, context, server, tab, tmp_path, held):
         other = Tab(context, server)

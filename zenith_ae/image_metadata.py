@@ -23,6 +23,7 @@ _TIFF_IPTC = 33723  # the tag that holds the same
 INTEROPERABILITY = 0xA005  # in an EXIF block, the place of another in the file: not so in a new file
 EXIF_BLOCK, GPS_BLOCK = 0x8769, 0x8825
 _RATING = (0x4746, 0x4749)
+_NO_TEXTS = "XML:com.adobe.xmp", "Raw profile type "  # of a PNG, which are XMP, EXIF and the like
 _SAID_IN_WINDOWS = (0x9C9B, 0x9C9C, 0x9C9D, 0x9C9E, 0x9C9F)  # title, comment, author, keywords, subject
 _TEXTS = (_DESCRIPTION, 0x010F, 0x0110, 0x0131, 0x0132, 0x013B, 0x8298)
 # Tags of a TIFF that describe the scene and not the file: description, camera, software, date,
@@ -87,6 +88,8 @@ def read_metadata(image: Image.Image, turned: bool = True, sideways: bool = Fals
         metadata["iptc"] = iptc
     if image.format in ("JPEG", "MPO") and isinstance(text := image.info.get("comment"), bytes) and text:
         metadata["comment"] = text
+    if image.format == "PNG" and (texts := _texts_of_png(image)):
+        metadata["text"] = texts
     if not {"srgb", "icc_profile"} & image.info.keys():  # of a PNG, or of an image made from one
         gamma = image.info.get("gamma")
         if isinstance(gamma, float) and 0 < gamma < MOST_GAMMA and abs(gamma - SRGB_GAMMA) > 1e-3:
@@ -111,6 +114,12 @@ def _iptc_of_tiff(tags: Any) -> bytes | None:
         return None
     swapped = b"".join(raw[i : i + 4][::-1] for i in range(0, len(raw), 4))
     return swapped if raw[3:4] == b"\x1c" and len(raw) % 4 == 0 else raw
+
+
+def _texts_of_png(image: Image.Image) -> dict[str, str]:
+    """Titles, authors, and what a generator was asked for; but not what other metadata say."""
+    texts = getattr(image, "text", {})
+    return {key: text for key, text in texts.items() if not key.startswith(_NO_TEXTS)}
 
 
 def _upright_xmp(xmp: bytes) -> bytes:
@@ -150,12 +159,17 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_number, value))
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(x, str) for pair in value.items() for x in pair)
+
+
 def _is_bytes(value: Any) -> bool:
     return isinstance(value, bytes)
 
 
 _METADATA: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("icc_profile", "exif", "xmp", "iptc", "comment"), (_is_bytes, "bytes")),
+    "text": (_is_text, "a dict of str to str"),
     "dpi": (_is_pair, "a pair of numbers, none below 0"),
     "gamma": (lambda value: _is_number(value) and value < MOST_GAMMA, f"a number from 0 to {MOST_GAMMA}"),
     "duration": (lambda value: value is None or _is_number(value), "a number of milliseconds"),

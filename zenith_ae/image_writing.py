@@ -102,6 +102,7 @@ def _saved(spec: _Format, page: _Page) -> bytes:
 # and returns notes about what is lost.
 
 
+_LONG_TEXT = 1000  # letters, from which on a PNG's text is compressed
 _DAMAGED = "the EXIF block is damaged and is dropped"
 
 
@@ -121,8 +122,8 @@ def _jpeg_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
 
 
 def _png_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
-    gamma = float(picture.metadata.get("gamma", 0))
-    if "xmp" in options or gamma:
+    gamma, texts = float(picture.metadata.get("gamma", 0)), options.pop("text", {})
+    if "xmp" in options or gamma or texts:
         from PIL.PngImagePlugin import PngInfo
 
         chunks = PngInfo()
@@ -130,6 +131,8 @@ def _png_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
             chunks.add(b"gAMA", struct.pack(">I", round(gamma * 100_000)))
         if "xmp" in options:
             chunks.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
+        for key, text in texts.items():
+            chunks.add_text(key, text, zip=len(text) > _LONG_TEXT)
         options["pnginfo"] = chunks
     return ()
 
@@ -206,7 +209,7 @@ _FORMATS = {
     suffix: spec
     for suffixes, spec in {
         ".png": _Format(
-            "PNG", _DEEP, {"compress_level": 4}, _ALL, ("LA", "RGB", "RGBA"),
+            "PNG", _DEEP, {"compress_level": 4}, (*_ALL, "text"), ("LA", "RGB", "RGBA"),
             several=True, adapt=_png_options, save=_save_png,
         ),
         ".jpg .jpeg .jpe .jfif": _Format(

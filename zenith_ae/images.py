@@ -79,7 +79,8 @@ class Picture:
     layout : what the C channels are: "L", "LA", "RGB", "RGBA" or "CMYK".
     mode : the Pillow mode that the pixels came from.
     format : the file's format as Pillow names it ("PNG"), or None.
-    metadata : "icc_profile", "exif", "xmp", of a JPEG (or TIFF) "iptc" and "comment" (bytes), "dpi" (pair),
+    metadata : "icc_profile", "exif", "xmp", of a JPEG (or TIFF) "iptc" and "comment" (bytes), of a PNG
+        "text" (dict of str), "dpi" (pair),
         "lossless" (bool), "gamma" (of a PNG that says it in place of a profile), and of
         animations "duration" (milliseconds) and "loop" (times, 0 for ever), as known.
     notes : sentences about what could not be kept.
@@ -146,7 +147,7 @@ class Picture:
 
 
 #: Metadata that say where, when and with what a picture was taken.
-TOLD = ("exif", "xmp", "iptc", "comment", "dpi")
+TOLD = ("exif", "xmp", "iptc", "comment", "text", "dpi")
 
 #: First bytes -> Pillow plugin module and format name; HEIF is not Pillow's. Formats without a signature, and
 #: those that Pillow hands to other programs (EPS), are left out on purpose.
