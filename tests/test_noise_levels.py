@@ -1,3 +1,5 @@
+import io
+
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -388,3 +390,58 @@ def test_a_channel_that_alone_shows_anything(dtype):
     assert noise_levels.only_channel(picture) is None
     picture[:, ::2, 0] = 1
     assert noise_levels.only_channel(picture) is None
+
+
+def textured(sigma=0.0):
+    """(200, 280, 3) of grains of several sizes, with white noise."""
+    rng = np.random.default_rng(2)
+    grains = [rng.normal(0, 2.0**k, (200 // 2**k + 1, 280 // 2**k + 1, 1)) for k in range(1, 6)]
+    texture = sum(
+        g.repeat(2**k, axis=0).repeat(2**k, axis=1)[:200, :280] for k, g in enumerate(grains, start=1)
+    )
+    colour = 128 + texture * [1, 0.9, 0.7] + rng.normal(0, 1, (200, 280, 3)) * max(sigma, 1)
+    return Image.fromarray(np.clip(colour, 0, 255).astype(np.uint8))
+
+
+def as_jpeg(image, **options):
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", **options)
+    return Image.open(stream)
+
+
+@pytest.mark.parametrize("grey", [False, True])
+@pytest.mark.parametrize("quality", [15, 30, 50, 75, 85, 90])
+def test_the_step_of_a_jpeg_is_that_of_its_tables(quality, grey):
+    for sigma in (0, 20):
+        image = as_jpeg(textured(sigma).convert("L" if grey else "RGB"), quality=quality)
+        steps = [image.quantization[0][8 * v + h] for v, h in noise_levels._LOW]
+        picture = np.asarray(image.convert("RGB"))
+        assert noise_levels.jpeg_step(picture) == pytest.approx(np.median(steps), abs=1, rel=0.15)
+        assert noise_levels.jpeg_step(picture[3:, 2:]) == 0  # cropped
+        assert noise_levels.jpeg_step(picture.astype(np.uint16) * np.uint16(257)) == 0
+        halved = Image.fromarray(picture).resize((140, 100))
+        assert noise_levels.jpeg_step(np.asarray(halved)) == 0
+
+
+@pytest.mark.parametrize("shape", [(200, 280, 3), (200, 7, 3), (8, 8, 3), (16, 16, 3)])
+def test_what_was_no_jpeg_has_no_step(shape):
+    for picture in (np.asarray(textured()), noise(shape), np.full(shape, 77, np.uint8)):
+        picture = picture[: shape[0], : shape[1]]
+        assert noise_levels.jpeg_step(picture) == 0
+        level = np.full((2, 2), 0.25, np.float32)
+        noise_levels.raise_to_jpeg(picture, level)
+        assert (level == 0.25).all()
+
+
+def test_levels_are_at_least_what_jpeg_did():
+    picture = np.asarray(as_jpeg(textured(), quality=50))
+    level = np.array([[0, 9]], np.float32)
+    noise_levels.raise_to_jpeg(picture, level)
+    assert 1 < level[0, 0] < 2 and level[0, 1] == 9
+
+
+def test_channels_of_small_pictures_are_looked_at_where_they_are_calm():
+    texture = np.random.default_rng(1).normal(0, 30, (64, 66, 1))
+    texture[:32, :34] *= 0.05
+    picture = np.clip(128 + texture + shared_noise(0, 20, (64, 66, 3)), 0, 255).astype(np.uint8)
+    assert not noise_levels.is_shared(picture)

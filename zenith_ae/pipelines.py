@@ -51,8 +51,10 @@ from .noise_levels import (
     is_grey,
     is_shared,
     is_two_tone,
+    jpeg_step,
     make_even,
     only_channel,
+    raise_to_jpeg,
     without_texture,
 )
 from .weights import Weights, load_weights
@@ -80,6 +82,8 @@ SIGMA_LIMIT = 3.0
 _SURE = (13.0, 14.0, 25.0, 35.0), (0.0, 1.5, 1.5, 2.0)
 # From so many times the estimated level on a told one is taken for the wish for a stronger effect.
 _TOLD_MORE = 1.25
+# White noise that is less than so many times the step by which a JPEG was rounded is white no more.
+_WHITE_OF_STEP = 4.5
 # From this level (0..255) on what is not white is tried at such a share of it too.
 _MOTTLED = 9.0
 _MOTTLED_SHARE = 0.55
@@ -632,6 +636,15 @@ class Denoiser(_Pipeline):
         levels, least = _SURE
         if found <= 0:
             return False
+
+        def loudness() -> float:
+            if level is not None:
+                return level
+            return float(self._raw_levels(picture[None], tile, within(progress, 0, 0)).mean())
+
+        step = jpeg_step(picture) if "estimator" in self.config.parts else 0.0
+        if step and loudness() < _WHITE_OF_STEP * step:
+            return False
         if is_grey(picture):
             return True
         if is_shared(seen):
@@ -641,9 +654,7 @@ class Denoiser(_Pipeline):
         whole = ~clipped_cells(picture)  # frames say little either way
         if enough(whole):
             found = float(odds[whole].mean())
-        if level is None:
-            level = float(self._raw_levels(picture[None], tile, within(progress, 0, 0)).mean())
-        return bool(found > np.interp(level, levels, least))
+        return bool(found > np.interp(loudness(), levels, least))
 
     def _raw_levels(self, rgb: NDArray, tile: Tile, progress: Progress | None = None) -> NDArray[np.float32]:
         """What the estimator says of each cell of pictures (N, H, W, 3): (N, H/8, W/8), of 0..255."""
@@ -709,6 +720,7 @@ class Denoiser(_Pipeline):
                 bring_to_measured(picture, level)
             elif self._bounded:
                 level[...] = without_texture(picture, level, clipped)
+                raise_to_jpeg(picture, level)
             if level.any():
                 level[drawn_cells(picture, level.shape)] = 0
         return Estimate(enlarged(coarse, pixels.shape[1], pixels.shape[2]), chosen)
