@@ -60,6 +60,11 @@ def _mottle(level: float, radius: float, sharpening: float = 0.0) -> Harm:
     return lambda clean, rng: mottled(clean, rng, level / 255, radius, 0.3, 3.0, sharpening)[0]
 
 
+def _blotches(clean: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Soft noise of colour alone, of a root mean square of 8, in a file."""
+    return mottled(clean, rng, 1e-3 / 255, 0.0, 8e3, 2.0)[0]
+
+
 # --- drawings that no training has ------------------------------------------------------------------
 
 
@@ -111,11 +116,18 @@ MOTTLE: dict[str, Harm] = {  # root mean square of its brightness, before it is 
     "15, sharpened, in a JPEG of quality 85": lambda clean, rng: jpeg(
         _mottle(15, 0.75, sharpening=0.8)(clean, rng), rng, 85
     )[0],
+    "8, of colour alone": _blotches,
     "grain of 15": lambda clean, rng: as_file(grain(clean, rng, 15 / 255, 1.0)[0]),
 }
 EDITED = (10, 20)
 JPEGS = ((15, 80), (25, 70), (40, 50))  # sigma, and quality of the file
 QUALITIES = (20, 30, 50, 80)
+CLEAN_QUALITIES = (20, 30, 50, 75, 90)
+ZOOMED = {  # sigma, factor, percent of an unsharp mask
+    "sigma 15, to twice the size": (15, 2.0, 0),
+    "sigma 25, to one and a half, then sharpened": (25, 1.5, 120),
+    "sigma 20, to twice the size, then sharpened": (20, 2.0, 150),
+}
 FAINT = (2, 3, 5)
 HARD = (15, 50)
 DRAWINGS: dict[str, tuple[Callable[[np.random.Generator], Image.Image], ...]] = {
@@ -183,6 +195,12 @@ def _sharpened(clean: np.ndarray) -> np.ndarray:
     mask = ImageFilter.UnsharpMask(radius=1, percent=120, threshold=0)
     crisp = np.asarray(Image.fromarray(clean).filter(mask))[None] / np.float32(255)
     return jpeg(crisp, np.random.default_rng(0), 80)[0][0]
+
+
+def _zoomed(picture: np.ndarray, sharpening: int) -> np.ndarray:
+    """A picture enlarged to 256 x 256, and sharpened by so many percent."""
+    image = Image.fromarray(to_8_bits(picture)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    return np.asarray(image.filter(ImageFilter.UnsharpMask(1.5, sharpening, 0))) / np.float32(255)
 
 
 def _vivid(picture: np.ndarray, factor: float) -> np.ndarray:
@@ -334,10 +352,22 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
 
         return case
 
-    def in_file(quality: int) -> Callable[[int], Case]:
+    def in_file(quality: int, sigma: int) -> Callable[[int], Case]:
         def case(i: int) -> Case:
-            noisy = gaussian(bright[i][None], np.random.default_rng((25, i)), 25 / 255)[0][0]
+            noisy = gaussian(bright[i][None], np.random.default_rng((25, i)), sigma / 255)[0][0]
             return _in_file(noisy, quality), bright[i], ALL
+
+        return case
+
+    def page(i: int) -> Case:
+        target = np.asarray((text, interface, line_art)[i % 3](np.random.default_rng((1, i))))
+        target = target / np.float32(255)
+        return _in_file(target, 75), target, ALL
+
+    def zoomed(sigma: int, factor: float, sharpening: int) -> Callable[[int], Case]:
+        def case(i: int) -> Case:
+            part = bright[i][: round(SIDE / factor), : round(SIDE / factor)]
+            return *(_zoomed(x, sharpening) for x in (_noisy_file(part, sigma, i), part)), ALL
 
         return case
 
@@ -367,6 +397,13 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
             return as_file(gaussian(target[None], rng, sigma / 255)[0][0]), target, ALL
 
         return case
+
+    def counted(i: int) -> Case:
+        rng = np.random.default_rng((0, i))
+        waves = _surface(rng)[..., [1, 1, 1]]
+        target = np.clip(0.5 + 6 * (waves - waves.mean()), 0.05, 0.95)
+        counts = rng.poisson(100 * target[..., :1]).astype(np.float32)
+        return as_file(np.repeat(counts / 100, 3, axis=2)), target, ALL
 
     def untouched(pictures: Sequence[np.ndarray]) -> Callable[[int], Case]:
         return lambda i: (pictures[i], pictures[i], ALL)
@@ -406,13 +443,21 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         "white noise in a JPEG of full colour, its blocks anywhere": {
             f"sigma {sigma}, quality {quality}": anywhere(sigma, quality) for sigma, quality in JPEGS
         },
-        "sigma 25 in a JPEG file": {f"quality {quality}": in_file(quality) for quality in QUALITIES},
+        "sigma 25 in a JPEG file": {f"quality {quality}": in_file(quality, 25) for quality in QUALITIES},
+        "JPEG files without noise": {
+            **{f"quality {quality}": in_file(quality, 0) for quality in CLEAN_QUALITIES},
+            "pages, interfaces and line art, quality 75": page,
+        },
+        "enlarged with its noise": {name: zoomed(*how) for name, how in ZOOMED.items()},
         "sigma 15 beside": {
             **{name: beside(*part) for name, part in _plain_parts().items()},
             "sigma 35 in all, and a background of 245": background,
             "sigma 30 in a quarter alone": quarter,
         },
-        "smooth surfaces": {f"sigma {sigma}": smooth(sigma) for sigma in FAINT},
+        "smooth surfaces": {
+            **{f"sigma {sigma}": smooth(sigma) for sigma in FAINT},
+            "in grey, noise of photons": counted,
+        },
         "clean photographs": {name: untouched(pictures) for name, pictures in (crisp | hard).items()},
         "hard contrast, with noise": {
             f"{name}, sigma {sigma}": noisy(pictures, sigma)

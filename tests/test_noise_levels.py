@@ -159,7 +159,7 @@ def test_what_is_rough_nearly_everywhere_is_not_taken_for_noise_either():
     picture[112:] = 128
     picture = picture.astype(np.uint8)
     level = np.full((16, 16), 9, np.float32)
-    calm = noise_levels.least_noise(picture, level > 0)
+    calm = noise_levels.calm_places(picture, level > 0).level
     assert calm == pytest.approx(1, abs=0.15)  # of the calm part, and not of the plain one
     found = noise_levels.without_texture(picture, level, clipped)
     assert found == pytest.approx(3.5 * calm + 1.5)
@@ -172,9 +172,20 @@ def test_what_is_rough_nearly_everywhere_is_not_taken_for_noise_either():
         assert np.array_equal(noise_levels.without_texture(picture, told, clipped), told)
     clipped[:, 10:] = True  # what is clipped says nothing, and the rest is loud
     assert (noise_levels.without_texture(picture, np.full_like(level, 9), clipped) == 9).all()
-    assert noise_levels.least_noise(picture, ~clipped & (np.arange(16) < 4)[:, None]) > 15
-    assert noise_levels.least_noise(picture, np.arange(256).reshape(16, 16) < 64) is not None
-    assert noise_levels.least_noise(picture, np.arange(256).reshape(16, 16) < 16) is None  # too few
+    assert noise_levels.calm_places(picture, ~clipped & (np.arange(16) < 4)[:, None]).level > 15
+    assert noise_levels.calm_places(picture, np.arange(256).reshape(16, 16) < 64) is not None
+    assert noise_levels.calm_places(picture, np.arange(256).reshape(16, 16) < 16) is None  # too few
+
+
+def test_what_is_as_rough_as_white_noise_and_not_gaussian_is_texture():
+    rng, clipped = np.random.default_rng(0), np.zeros((16, 16), bool)
+    for grains, expected in ((rng.laplace(0, 8, (128, 128, 1)), 2), (rng.normal(0, 11, (128, 128, 1)), 7)):
+        picture = np.clip(128 + grains * [1, 0.9, 0.8], 0, 255).astype(np.uint8)
+        calm, level = noise_levels.calm_places(picture), np.full((16, 16), 7, np.float32)
+        assert calm.level > 7 and (calm.kurtosis > 3.8) == (expected == 2)
+        assert (noise_levels.without_texture(picture, level, clipped) == expected).all()
+        loud = np.full((16, 16), 14, np.float32)
+        assert (noise_levels.without_texture(picture, loud, clipped) == loud).all()
 
 
 def test_loud_noise_in_a_part_of_a_calm_picture_is_noise():
@@ -318,13 +329,15 @@ def test_noise_of_the_calmest_places_is_measured(dtype, shape):
     noisy[: shape[0] // 2] += 60 * (x[: shape[0] // 2, :, None] % 2)  # texture, in half of the picture
     unit = np.iinfo(dtype).max if dtype != np.float32 else 1
     noisy = (noisy * (unit / 255)).astype(dtype)
-    assert noise_levels.least_noise(noisy) == pytest.approx(2.9, abs=0.25)  # a tenth part is a little less
+    assert noise_levels.calm_places(noisy).level == pytest.approx(
+        2.9, abs=0.25
+    )  # a tenth part is a little less
     noisy[-shape[0] // 4 :] = noisy[-1, -1]  # a frame says nothing
-    assert noise_levels.least_noise(noisy) == 0
+    assert noise_levels.calm_places(noisy).level == 0
     wide = np.random.default_rng(0).normal(0, 3 * unit / 255, (32, 20_000, 3)) + unit / 2
-    assert noise_levels.least_noise(wide.astype(dtype)) == pytest.approx(2.9, abs=0.25)
+    assert noise_levels.calm_places(wide.astype(dtype)).level == pytest.approx(2.9, abs=0.25)
     assert (
-        noise_levels.least_noise(noisy[:31]) is noise_levels.least_noise(noisy[:, :33]) is None
+        noise_levels.calm_places(noisy[:31]) is noise_levels.calm_places(noisy[:, :33]) is None
     )  # too small
 
 

@@ -34,6 +34,9 @@ _TEXTURE_TIMES, _TEXTURE_MORE = 1.4, 0.5
 _BELIEVED = (11.0, 2.0)
 # No place has more noise than so many times that of the calmest blocks, and so much.
 _CALM_TIMES, _CALM_MORE = 3.5, 1.5
+# If those blocks are as rough as white noise of more than the mean level, and of such a kurtosis, all of it
+# is texture. (Dots and strokes have more.)
+_OF_TEXTURE = (3.8, 12.0)
 # That is believed of pictures whose levels are up to the first in the mean, and less and less within the
 # second: loud noise is mottled, so that neighbours hardly differ. A place that is so much louder counts by
 # itself: noise may be in a part of a picture alone.
@@ -199,16 +202,21 @@ def without_texture(
     To an estimator a lawn, sand or asphalt is as noisy as fine grain, in some places more than in others, and
     a denoiser that is told so wipes it out in patches; of a sharpened photograph, or of one with every other
     pixel left out, it may say so nearly everywhere. Told too little, it leaves hardly more noise in: by
-    limits real noise loses little. White noise has none, since it can be told from texture.
+    limits real noise loses little. White noise has none, since it can be told from texture. And what is as
+    rough as white noise of its level, but neither white nor Gaussian, is all texture: noise that a camera
+    left is softer.
     """
     known = (level > _COUNTING) & ~clipped
     if not known.any():
         return level
     limit = np.float32(_TEXTURE_TIMES * np.quantile(level[known], _CALM) + _TEXTURE_MORE)
     level = _limited(level, limit, level, _BELIEVED)
-    if level.mean() < sum(_MEAN_BELIEVED) and (calm := least_noise(picture, known)) is not None:
+    if level.mean() < sum(_MEAN_BELIEVED) and (calm := calm_places(picture, known)) is not None:
         loudness = np.maximum(level.mean(), level - np.float32(_LOUDER))
-        level = _limited(level, np.float32(_CALM_TIMES * calm + _CALM_MORE), loudness, _MEAN_BELIEVED)
+        level = _limited(level, np.float32(_CALM_TIMES * calm.level + _CALM_MORE), loudness, _MEAN_BELIEVED)
+        least, most = _OF_TEXTURE
+        if level.mean() < calm.level and least < calm.kurtosis < most:
+            level = np.minimum(level, _OWN_NOISE)
     return level
 
 
@@ -232,7 +240,7 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
     where it is no noise, as between letters. Those that are the same everywhere are lowered, if little is
     missing.
     """
-    calm = _calm_places(picture) if level.mean() < _LOUD else None
+    calm = calm_places(picture) if level.mean() < _LOUD else None
     if calm is not None and calm.zeros <= _NO_NOISE and calm.level > np.median(level):
         is_noise = calm.kurtosis < _GAUSSIAN and calm.level < _HIDDEN
         most = np.inf if is_noise else np.hypot(level, np.float32(_OWN_NOISE))
@@ -244,7 +252,7 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
             level *= np.float32(most / about)
 
 
-class _Calm(NamedTuple):
+class Calm(NamedTuple):
     """What the second differences along rows are like in the calmest places of a picture.
 
     ``level`` is the standard deviation (0..255) of white noise that has such; ``kurtosis`` the mean of their
@@ -257,21 +265,12 @@ class _Calm(NamedTuple):
     zeros: float
 
 
-def least_noise(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> float | None:
-    """Standard deviation (0..255) of the noise in the calmest places of a picture (H, W, 3), if it is white.
+def calm_places(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> Calm | None:
+    """The tenth of a picture's (H, W, 3) blocks of 16 x 16 where second differences along rows are least.
 
-    Of those blocks of 16 x 16 that are not plain and whose cells (h, w) are ``counted``, if these are given.
-    None where there are very few.
-    """
-    calm = _calm_places(picture, counted)
-    return None if calm is None else calm.level
-
-
-def _calm_places(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> _Calm | None:
-    """The tenth part of the blocks of `least_noise` where second differences along rows are least.
-
-    Smooth surfaces have none (after Immerkaer 1996, who takes the mean of a like filter). Of a large picture
-    about sixteen rows of blocks are looked at, of a very wide one its middle.
+    Smooth surfaces have none (after Immerkaer 1996, who takes the mean of a like filter). If cells (h, w) are
+    ``counted``, only blocks of these that are not plain are looked at. Of a large picture about sixteen rows
+    of blocks are, of a very wide one its middle. None where there are very few.
     """
     beyond = max(0, picture.shape[1] - _MOST_COLUMNS)
     left = beyond // 32 * 16
@@ -299,7 +298,7 @@ def _calm_places(picture: NDArray, counted: NDArray[np.bool_] | None = None) -> 
     calm = known & (squares <= least)
     there = rough.reshape(len(some), 16, columns, -1)[calm.nonzero()[0], :, calm.nonzero()[1]]
     fourth = np.square(np.square(there) / np.maximum(squares[calm], np.float32(1e-12))[:, None, None])
-    return _Calm(float(np.sqrt(least * unit)), float(fourth.mean()), float(np.mean(there == 0)))
+    return Calm(float(np.sqrt(least * unit)), float(fourth.mean()), float(np.mean(there == 0)))
 
 
 def raise_to_jpeg(picture: NDArray, level: NDArray[np.float32]) -> None:
