@@ -245,6 +245,29 @@ def test_white_noise_is_measured_where_there_is_no_texture_as_white_as_it():
     assert noise_levels.white_noise(np.float32(noisy / 255), 12) == pytest.approx(10, rel=0.05)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+def test_noise_that_grows_with_the_brightness_is_measured(dtype):
+    rng, brightness = np.random.default_rng(0), np.linspace(40, 200, 250)
+    deviation = np.sqrt(brightness)
+    noisy = (brightness + rng.normal(0, 1, (180, 250)) * deviation)[..., None].repeat(3, axis=2)
+    unit = np.iinfo(dtype).max if dtype != np.float32 else 1
+    picture = (noisy * (unit / 255)).astype(dtype)
+    cells = deviation[4::8][None].repeat(23, axis=0)
+    cells = np.pad(cells, [(0, 0), (0, 32 - cells.shape[1])], mode="edge")
+    level = (0.7 * cells).astype(np.float32)
+    noise_levels.bring_to_measured(picture, level)
+    assert level == pytest.approx(cells, rel=0.2)
+    assert level.mean() == pytest.approx(cells.mean(), rel=0.08)
+    told = (1.3 * cells).astype(np.float32)  # what is more already stays
+    level = told.copy()
+    noise_levels.bring_to_measured(picture, level)
+    assert level == pytest.approx(told)
+    level = (0.3 * cells + 2).astype(np.float32)  # no more than twice
+    told = level.copy()
+    noise_levels.bring_to_measured(picture, level)
+    assert (level <= 2 * np.maximum(told, np.hypot(told, 2))).all() and level.mean() > 1.5 * told.mean()
+
+
 def test_too_few_or_clipped_patches_tell_no_white_noise():
     noisy = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(64, 64, 3)), 0, 255).astype(np.uint8)
     assert noise_levels.white_noise(noisy, 20) == pytest.approx(20, rel=0.05)
@@ -431,7 +454,10 @@ def test_the_step_of_a_jpeg_is_that_of_its_tables(quality, grey):
         picture = np.asarray(image.convert("RGB"))
         assert noise_levels.jpeg_step(picture) == pytest.approx(np.median(steps), abs=1, rel=0.15)
         assert noise_levels.jpeg_step(picture[3:, 2:]) == 0  # cropped
-        assert noise_levels.jpeg_step(picture.astype(np.uint16) * np.uint16(257)) == 0
+        step = noise_levels.jpeg_step(picture)
+        assert noise_levels.jpeg_step(picture.astype(np.uint16) * np.uint16(257)) == step
+        assert noise_levels.jpeg_step(picture / np.float32(255)) == step
+        assert noise_levels.jpeg_step(np.minimum(picture / np.float32(255) + np.float32(1e-4), 1)) == 0
         halved = Image.fromarray(picture).resize((140, 100))
         assert noise_levels.jpeg_step(np.asarray(halved)) == 0
 

@@ -64,6 +64,11 @@ _EVEN = 0.1
 # If that is at least so many times as much: of noise that is not Gaussian, or not quite white, it is far too
 # little.
 _NEAR = 0.85
+# From this level on it is believed if it is more by so many times, or grows with the brightness; levels
+# become so many times as high at most.
+_COUNTED = 4.0
+_FAR = 1.1
+_MOST_RAISED = 2.0
 
 # --- how it is measured (`white_noise`)
 # In about so many patches, or half as many again of a small picture, of so many pixels a side.
@@ -102,6 +107,8 @@ _AS_CALM = 0.8
 # --- by what steps a JPEG was rounded (`jpeg_step`)
 # In about so many blocks of 8 x 8.
 _BLOCKS = 1500
+# Files of JPEG have 8 bits: what is farther from whole numbers is of no file.
+_BYTES = 1e-3
 # Coefficients of the cosine transform that are looked at, (vertical, horizontal) frequency.
 _LOW = ((0, 1), (1, 0), (1, 1), (0, 2), (2, 0), (1, 2), (2, 1), (0, 3), (3, 0))
 # Steps that are tried, and how exactly coefficients are counted, up to which.
@@ -238,7 +245,8 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
     Faint ones are raised, by a little: of a photograph's own noise an estimator counts none. To all that is
     measured where that is Gaussian: dense strokes, as of sheet music, hide noise from an estimator. And not
     where it is no noise, as between letters. Those that are the same everywhere are lowered, if little is
-    missing.
+    missing. What grows with the brightness, as noise of photons and speckle do, an estimator counts too
+    little of in grey pictures: levels are raised to what is measured of it.
     """
     calm = calm_places(picture) if level.mean() < _LOUD else None
     if calm is not None and calm.zeros <= _NO_NOISE and calm.level > np.median(level):
@@ -247,9 +255,16 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
         np.minimum(np.maximum(level, np.float32(calm.level)), most, out=level)
     about = float(level.mean())
     if level.std() <= _EVEN * about:
-        most = white_noise(picture, about)
-        if most is not None and _NEAR * about < most < about:
-            level *= np.float32(most / about)
+        measured = white_noise(picture, about) or 0.0
+        if _NEAR * about < measured < about or (about > _COUNTED and measured > _FAR * about):
+            level *= np.float32(min(measured / about, _MOST_RAISED))
+    elif about > _COUNTED and (thirds := _white_thirds(picture, about)) is not None:
+        brightness, variances = thirds
+        slope, dark = np.polyfit(brightness, variances, 1)
+        if slope > 0 and variances.max() > _DIFFER**2 * variances.min():
+            cells = _cell_means(picture, level.shape)
+            found = np.sqrt(np.maximum(dark + slope * cells, variances.min())).astype(np.float32)
+            np.maximum(level, np.minimum(found, _MOST_RAISED * level), out=level)
 
 
 class Calm(NamedTuple):
@@ -311,7 +326,7 @@ def raise_to_jpeg(picture: NDArray, level: NDArray[np.float32]) -> None:
 
 
 def jpeg_step(picture: NDArray) -> float:
-    """The step by which JPEG rounded the low frequencies of a picture (H, W, 3) of bytes, 0 of any other.
+    """The step by which JPEG rounded the low frequencies of a picture (H, W, 3), 0 where none did.
 
     As a file that was not cropped, enlarged or edited since holds them: the cosine transforms of its blocks
     are then near multiples of steps (after Fan and de Queiroz 2003: Identification of bitmap compression
@@ -319,12 +334,16 @@ def jpeg_step(picture: NDArray) -> float:
     quality above 93, are not told from none.
     """
     height, width = (n // 8 for n in picture.shape[:2])
-    if picture.dtype != np.uint8 or not height * width:
+    if not height * width:
         return 0.0
     every = max(1.0, height * width / _BLOCKS)
     down = int(every**0.5)
     across = int(every / down)
     blocks = picture[: 8 * height, : 8 * width].reshape(height, 8, width, 8, 3)[::down, :, ::across]
+    if picture.dtype != np.uint8:
+        blocks = blocks * np.float32(255 / full_scale(picture.dtype))
+        if np.abs(blocks - np.rint(blocks)).max() > _BYTES:
+            return 0.0
     brightness = (blocks.astype(np.float32) @ LUMA).transpose(0, 2, 1, 3).reshape(-1, 64)
     found = np.abs(np.concatenate([part @ _COSINES for part in _in_parts(brightness)]))
     bins = np.minimum(found / _BIN + 0.5, _BINS - 1).astype(np.int64) + _BINS * np.arange(len(_LOW))
@@ -398,6 +417,19 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     that the result is what the third of the patches has, by their brightness, where it is strongest. None
     where patches are too few, without those whose noise is likely to be clipped.
     """
+    thirds = _white_thirds(picture, about)
+    if thirds is None:
+        return None
+    _, variances = thirds
+    even = variances.max() <= _DIFFER**2 * variances.min()
+    return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
+
+
+def _white_thirds(picture: NDArray, about: float) -> tuple[NDArray, NDArray] | None:
+    """Mean brightness and variance of noise (0..255, squared) of the darkest, middle and brightest patches.
+
+    As `white_noise` says.
+    """
     height, width = (n - _PATCH + 1 for n in picture.shape[:2])
     if min(height, width) < 1:
         return None
@@ -407,14 +439,16 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     across = int(every / down)
     clipped = picture.dtype.kind == "u" or bool(((picture == 0) | (picture == 1)).any())
     off = _OFF_ENDS * about if clipped else -np.inf
-    found = []  # of each channel, (patches, their values): the darkest third, the middle, and the brightest
+    brightness, found = np.zeros(3), []  # of each channel, (patches, their values) from dark to bright thirds
     for channel in range(channels):
         x, mean = patches(picture, channel, down, across)
         counted = np.flatnonzero((off < mean) & (mean < 255 - off))
         if len(counted) < max(_FEWEST, _LEAST_SHARE * mean.size):
             return None
-        thirds = [part[0] for part in np.array_split(np.arange(len(counted)), 3)]
-        found.append(x[counted[np.argpartition(mean[counted], thirds)]])
+        firsts = [part[0] for part in np.array_split(np.arange(len(counted)), 3)]
+        counted = counted[np.argpartition(mean[counted], firsts)]
+        brightness += [part.mean() / channels for part in np.array_split(mean[counted], 3)]
+        found.append(x[counted])
     together = sum(np.float64(part.T @ part) for x in found for part in _in_parts(x))
     # The first direction is that of the mean, which is taken away.
     directions = np.linalg.eigh(together)[1][:, 1 : _LEAST + 1].astype(np.float32)
@@ -426,8 +460,15 @@ def white_noise(picture: NDArray, about: float) -> float | None:
             others, at = rest[third], int(_CALMEST * (len(third) - 1))
             calm = least[third][others <= np.partition(others, at)[at]]
             variances[k] += np.square(calm).mean() / len(found)
-    even = variances.max() <= _DIFFER**2 * variances.min()
-    return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
+    return brightness, variances
+
+
+def _cell_means(picture: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """Mean values (h, w) of 0..255 of a picture's (H, W, 3) cells of 8 x 8 pixels, with what is missing."""
+    (rows, columns), (height, width) = shape, picture.shape[:2]
+    beyond = [(0, 8 * rows - height), (0, 8 * columns - width)]
+    grey = np.pad(picture.mean(axis=2, dtype=np.float32), beyond, mode="edge")
+    return np.asarray(grey.reshape(rows, 8, columns, 8).mean(axis=(1, 3)) * (255 / full_scale(picture.dtype)))
 
 
 def _in_parts(x: NDArray) -> list[NDArray]:
