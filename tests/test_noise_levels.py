@@ -254,18 +254,15 @@ def test_noise_that_grows_with_the_brightness_is_measured(dtype):
     picture = (noisy * (unit / 255)).astype(dtype)
     cells = deviation[4::8][None].repeat(23, axis=0)
     cells = np.pad(cells, [(0, 0), (0, 32 - cells.shape[1])], mode="edge")
-    level = (0.7 * cells).astype(np.float32)
-    noise_levels.bring_to_measured(picture, level)
-    assert level == pytest.approx(cells, rel=0.2)
-    assert level.mean() == pytest.approx(cells.mean(), rel=0.08)
+    for told in (0.7 * cells, 0.3 * cells + 2, np.full_like(cells, 8)):
+        level = told.astype(np.float32)
+        noise_levels.bring_to_measured(picture, level)
+        assert level == pytest.approx(cells, rel=0.25)
+        assert level.mean() == pytest.approx(cells.mean(), rel=0.08)
     told = (1.3 * cells).astype(np.float32)  # what is more already stays
     level = told.copy()
     noise_levels.bring_to_measured(picture, level)
     assert level == pytest.approx(told)
-    level = (0.3 * cells + 2).astype(np.float32)  # no more than twice
-    told = level.copy()
-    noise_levels.bring_to_measured(picture, level)
-    assert (level <= 2 * np.maximum(told, np.hypot(told, 2))).all() and level.mean() > 1.5 * told.mean()
 
 
 def test_too_few_or_clipped_patches_tell_no_white_noise():

@@ -253,18 +253,20 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
         is_noise = calm.kurtosis < _GAUSSIAN and calm.level < _HIDDEN
         most = np.inf if is_noise else np.hypot(level, np.float32(_OWN_NOISE))
         np.minimum(np.maximum(level, np.float32(calm.level)), most, out=level)
-    about = float(level.mean())
-    if level.std() <= _EVEN * about:
-        measured = white_noise(picture, about) or 0.0
-        if _NEAR * about < measured < about or (about > _COUNTED and measured > _FAR * about):
-            level *= np.float32(min(measured / about, _MOST_RAISED))
-    elif about > _COUNTED and (thirds := _white_thirds(picture, about)) is not None:
-        brightness, variances = thirds
-        slope, dark = np.polyfit(brightness, variances, 1)
-        if slope > 0 and variances.max() > _DIFFER**2 * variances.min():
-            cells = _cell_means(picture, level.shape)
-            found = np.sqrt(np.maximum(dark + slope * cells, variances.min())).astype(np.float32)
-            np.maximum(level, np.minimum(found, _MOST_RAISED * level), out=level)
+    about, even = float(level.mean()), level.std() <= _EVEN * level.mean()
+    if (not even and about <= _COUNTED) or (thirds := _white_thirds(picture, about)) is None:
+        return
+    brightness, variances = thirds
+    slope, dark = np.polyfit(brightness, variances, 1)
+    grows = slope > 0 and not _is_one(variances)
+    measured = _deviation(variances)
+    if even and (
+        _NEAR * about < measured < about or (about > _COUNTED and measured > _FAR * about and not grows)
+    ):
+        level *= np.float32(min(measured / about, _MOST_RAISED))
+    if about > _COUNTED and grows:
+        found = np.maximum(dark + slope * _cell_means(picture, level.shape), variances.min())
+        np.maximum(level, np.minimum(np.sqrt(found, dtype=np.float32), _MOST_RAISED * level), out=level)
 
 
 class Calm(NamedTuple):
@@ -418,11 +420,18 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     where patches are too few, without those whose noise is likely to be clipped.
     """
     thirds = _white_thirds(picture, about)
-    if thirds is None:
-        return None
-    _, variances = thirds
-    even = variances.max() <= _DIFFER**2 * variances.min()
-    return round(float(variances.mean() if even else variances.max()) ** 0.5, 2)  # lest orders of sums tell
+    return None if thirds is None else _deviation(thirds[1])
+
+
+def _is_one(variances: NDArray) -> bool:
+    """Whether three variances are those of the same noise."""
+    return bool(variances.max() <= _DIFFER**2 * variances.min())
+
+
+def _deviation(variances: NDArray) -> float:
+    """The standard deviation of three variances: of their mean if they are one, else of the largest."""
+    of_all = variances.mean() if _is_one(variances) else variances.max()
+    return round(float(of_all) ** 0.5, 2)  # lest orders of sums tell
 
 
 def _white_thirds(picture: NDArray, about: float) -> tuple[NDArray, NDArray] | None:
