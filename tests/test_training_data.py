@@ -870,6 +870,46 @@ def test_half_of_what_a_sorter_learns_of_white_noise_is_weak_and_some_of_it_is_u
     assert sorter.weak == 0.5 and sorter.uneven > 0 and sorter.unreduced > 0
 
 
+def test_noise_may_be_enlarged_with_the_picture() -> None:
+    batch = rng().integers(40, 215, (20, 8, 8, 3)).astype(np.uint8).repeat(8, axis=1).repeat(8, axis=2)
+    kinds = dict.fromkeys(Mixture.KINDS, 0.0) | {"gaussian": 1.0}
+    only = Mixture(**kinds, clean=0, grey=0, varying=0, clipped=1, sigma=(0.08, 0.08), camera_jpeg=0)
+    plain, *_ = only.sample(batch, rng())
+    degraded, clean, sigma, found = replace(only, zoomed=1).sample(batch, rng())
+    assert set(found) == {"zoomed"} and degraded.shape == clean.shape == batch.shape
+    np.testing.assert_allclose(sigma, local_rms(degraded - clean), atol=1e-6)
+    white, enlarged = (
+        np.median([correlation(e[:, 1:], e[:, :-1]) for e in error])
+        for error in (plain - batch / 255, degraded - clean)
+    )
+    assert abs(white) < 0.1 and enlarged > 0.3
+    assert np.abs(clean - batch / np.float32(255)).mean() > 0.05  # it is a part of the picture
+    drawn = replace(only, zoomed=1, clean=1.0).sample(batch, rng(), np.ones(len(batch), bool))
+    assert np.array_equal(drawn[0], drawn[1]) and not drawn[2].any()
+
+
+def test_white_noise_may_grow_with_the_brightness_and_mottle_be_of_colour() -> None:
+    batch = np.full((12, 32, 64, 3), 40, np.uint8)
+    batch[:, :, 32:] = 200
+    kinds = dict.fromkeys(Mixture.KINDS, 0.0)
+    only = Mixture(**kinds | {"gaussian": 1.0}, clean=0, grey=0, varying=0, clipped=0, sigma=(0.08, 0.08))
+    for mixture, least, most in ((only, 1, 1), (replace(only, speckled=1), 5**0.4, 5**1.2)):
+        degraded, clean, sigma, _ = mixture.sample(batch, rng())
+        for level in (sigma, np.std(degraded - clean, axis=3)):
+            ratio = np.median(level[:, :, 32:], axis=(1, 2)) / np.median(level[:, :, :32], axis=(1, 2))
+            assert 0.85 * least < ratio.min() and ratio.max() < 1.15 * most
+    mottled = Mixture(
+        **kinds | {"mottled": 1.0}, clean=0, grey=0, camera_jpeg=0, camera_strength=(0.05, 0.051)
+    )
+    shares = []
+    for mixture in (mottled, replace(mottled, blotched=1)):
+        degraded, clean, _, _ = mixture.sample(batch, rng())
+        error = degraded - clean
+        brightness = error @ LUMA
+        shares.append(np.median(brightness.std(axis=(1, 2)) / error.std(axis=(1, 2, 3))))
+    assert shares[1] < 0.6 * shares[0]
+
+
 def test_the_noise_of_a_camera_without_noise_reduction_is_nearer_to_white() -> None:
     batch = np.full((60, 64, 64, 3), 128, np.uint8)
     kinds = dict.fromkeys(Mixture.KINDS, 0.0) | {"camera": 1.0}
