@@ -34,8 +34,9 @@ _TEXTURE_TIMES, _TEXTURE_MORE = 1.4, 0.5
 _BELIEVED = (11.0, 2.0)
 # No place has more noise than so many times that of the calmest blocks, and so much.
 _CALM_TIMES, _CALM_MORE = 3.5, 1.5
-# If those blocks are as rough as white noise of more than the mean level, and of such a kurtosis, all of it
-# is texture. (Dots and strokes have more.)
+# If the mean level is less than so much of that of white noise that is as rough as those blocks, and these
+# have such a kurtosis, all of it is texture. (Dots and strokes have more.)
+_ROUGH = 0.9
 _OF_TEXTURE = (3.8, 12.0)
 # That is believed of pictures whose levels are up to the first in the mean, and less and less within the
 # second: loud noise is mottled, so that neighbours hardly differ. A place that is so much louder counts by
@@ -64,8 +65,8 @@ _EVEN = 0.1
 # If that is at least so many times as much: of noise that is not Gaussian, or not quite white, it is far too
 # little.
 _NEAR = 0.85
-# From this level on it is believed if it is more by so many times, or grows with the brightness; levels
-# become so many times as high at most.
+# From this level of a grey picture on it is believed if it is more by so many times, or grows with the
+# brightness; levels become so many times as high at most.
 _COUNTED = 4.0
 _FAR = 1.1
 _MOST_RAISED = 2.0
@@ -222,7 +223,7 @@ def without_texture(
         loudness = np.maximum(level.mean(), level - np.float32(_LOUDER))
         level = _limited(level, np.float32(_CALM_TIMES * calm.level + _CALM_MORE), loudness, _MEAN_BELIEVED)
         least, most = _OF_TEXTURE
-        if level.mean() < calm.level and least < calm.kurtosis < most:
+        if level.mean() < _ROUGH * calm.level and least < calm.kurtosis < most:
             level = np.minimum(level, _OWN_NOISE)
     return level
 
@@ -245,8 +246,8 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
     Faint ones are raised, by a little: of a photograph's own noise an estimator counts none. To all that is
     measured where that is Gaussian: dense strokes, as of sheet music, hide noise from an estimator. And not
     where it is no noise, as between letters. Those that are the same everywhere are lowered, if little is
-    missing. What grows with the brightness, as noise of photons and speckle do, an estimator counts too
-    little of in grey pictures: levels are raised to what is measured of it.
+    missing. Of grey pictures an estimator counts too little, above all of what grows with the brightness, as
+    noise of photons and speckle do: their levels are raised to what is measured.
     """
     calm = calm_places(picture) if level.mean() < _LOUD else None
     if calm is not None and calm.zeros <= _NO_NOISE and calm.level > np.median(level):
@@ -254,17 +255,15 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
         most = np.inf if is_noise else np.hypot(level, np.float32(_OWN_NOISE))
         np.minimum(np.maximum(level, np.float32(calm.level)), most, out=level)
     about, even = float(level.mean()), level.std() <= _EVEN * level.mean()
-    if (not even and about <= _COUNTED) or (thirds := _white_thirds(picture, about)) is None:
+    raising = about > _COUNTED and is_grey(picture)
+    if not (even or raising) or (thirds := _white_thirds(picture, about)) is None:
         return
     brightness, variances = thirds
-    slope, dark = np.polyfit(brightness, variances, 1)
-    grows = slope > 0 and not _is_one(variances)
-    measured = _deviation(variances)
-    if even and (
-        _NEAR * about < measured < about or (about > _COUNTED and measured > _FAR * about and not grows)
-    ):
+    one, measured = _is_one(variances), _deviation(variances)
+    if even and (_NEAR * about < measured < about or (raising and one and measured > _FAR * about)):
         level *= np.float32(min(measured / about, _MOST_RAISED))
-    if about > _COUNTED and grows:
+    if raising and not one and (np.diff(variances) > 0).all():  # strokes are of middle brightness
+        slope, dark = np.polyfit(brightness, variances, 1)
         found = np.maximum(dark + slope * _cell_means(picture, level.shape), variances.min())
         np.maximum(level, np.minimum(np.sqrt(found, dtype=np.float32), _MOST_RAISED * level), out=level)
 
