@@ -110,7 +110,7 @@ def test_bf16_outputs_are_the_recorded_ones_but_for_rounding(name: str, monkeypa
         wanted = np.array(recorded[key], np.float32).reshape(value.shape)
         scale = wanted.mean() if key == "sigma" else wanted.std()  # levels hardly vary
         error = float(np.sqrt(np.square(value - wanted).mean()) / scale)
-        assert error < (0.06 if key == "sigma" else 0.02), key  # of photographs levels differ by 0.005
+        assert error < (0.08 if key == "sigma" else 0.02), key  # of photographs levels differ by 0.005
 
 
 @needs_bf16
