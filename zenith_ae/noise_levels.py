@@ -107,7 +107,7 @@ _AS_CALM = 0.8
 
 # --- by what steps a JPEG was rounded (`jpeg_step`)
 # In about so many blocks of 8 x 8.
-_BLOCKS = 1500
+_BLOCKS = 800
 # Files of JPEG have 8 bits: what is farther from whole numbers is of no file.
 _BYTES = 1e-3
 # Coefficients of the cosine transform that are looked at, (vertical, horizontal) frequency.
