@@ -752,8 +752,19 @@ def test_texts_of_a_png_are_kept_in_a_png(tmp_path):
     write_picture(picture.stripped(), tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as again:
         assert again.text == {}
-    with pytest.raises(ImageError, match="'text' must be a dict of str to str"):
-        write_picture(replace(picture, metadata={"text": {"Title": b"no"}}), tmp_path / "d.png")
+    with Image.open(tmp_path / "a.png") as image:  # as models give one back
+        whole = Image.new("RGB", (8, 6))
+        whole.info["text"] = dict(image.text)
+    write_picture(whole, tmp_path / "e.png")
+    with Image.open(tmp_path / "e.png") as again:
+        assert again.text["Title"] == "\N{CJK UNIFIED IDEOGRAPH-732B}"
+    kanji = "\N{CJK UNIFIED IDEOGRAPH-732B}"
+    for wrong in ({"a": b"no"}, {"": "x"}, {kanji: "x"}, {"a": "\ud800"}, {"a\0": "x"}, {80 * "a": "x"}):
+        with pytest.raises(ImageError, match="'text' must be a dict of str"):
+            write_picture(replace(picture, metadata={"text": wrong}), tmp_path / "d.png")
+    long = {"workflow": 1_200_000 * "b", "more": 400_000 * "\N{CJK UNIFIED IDEOGRAPH-732B}"}
+    write_picture(replace(picture, metadata={"text": long}), tmp_path / "f.png")
+    assert read_picture(tmp_path / "f.png").metadata["text"] == long
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

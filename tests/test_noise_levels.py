@@ -265,6 +265,18 @@ def test_noise_that_grows_with_the_brightness_is_measured(dtype):
     assert level == pytest.approx(told)
 
 
+def test_texture_of_what_is_bright_is_no_noise_of_photons():
+    rng = np.random.default_rng(0)
+    surface = np.linspace(40, 200, 250) + np.zeros((180, 1))
+    surface[:, 170:] += rng.normal(0, 25, (180, 80))
+    grey = np.clip(surface + rng.normal(0, 6, surface.shape), 0, 255).astype(np.uint8)
+    level = np.full((23, 32), 6, np.float32)
+    level[:, ::2] = 7.5  # not the same everywhere
+    told = level.copy()
+    noise_levels.bring_to_measured(grey[..., None].repeat(3, axis=2), level)
+    assert level == pytest.approx(told, abs=0.5)
+
+
 def test_too_few_or_clipped_patches_tell_no_white_noise():
     noisy = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(64, 64, 3)), 0, 255).astype(np.uint8)
     assert noise_levels.white_noise(noisy, 20) == pytest.approx(20, rel=0.05)
@@ -467,6 +479,20 @@ def test_what_was_no_jpeg_has_no_step(shape):
         level = np.full((2, 2), 0.25, np.float32)
         noise_levels.raise_to_jpeg(picture, level)
         assert (level == 0.25).all()
+
+
+def test_the_tiles_of_a_game_are_no_jpeg():
+    rng = np.random.default_rng(0)
+    tiles = rng.choice([8, 70, 150, 240], (12, 8, 8))
+    chosen = rng.integers(0, 12, (18, 20))
+    picture = tiles[chosen].transpose(0, 2, 1, 3).reshape(144, 160)[..., None].repeat(3, axis=2)
+    assert noise_levels.jpeg_step(picture.astype(np.uint8)) == 0
+
+
+def test_what_is_not_a_number_has_no_step():
+    picture = np.random.default_rng(0).normal(0.5, 0.1, (64, 64, 3)).astype(np.float32)
+    picture[3, 3] = np.nan
+    assert noise_levels.jpeg_step(picture) == 0
 
 
 def test_levels_are_at_least_what_jpeg_did():

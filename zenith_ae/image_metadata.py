@@ -88,7 +88,8 @@ def read_metadata(image: Image.Image, turned: bool = True, sideways: bool = Fals
         metadata["iptc"] = iptc
     if image.format in ("JPEG", "MPO") and isinstance(text := image.info.get("comment"), bytes) and text:
         metadata["comment"] = text
-    if image.format == "PNG" and (texts := _texts_of_png(image)):
+    texts = _texts_of_png(image) if image.format == "PNG" else image.info.get("text")
+    if texts and _is_text(texts):  # of an image made from one
         metadata["text"] = texts
     if not {"srgb", "icc_profile"} & image.info.keys():  # of a PNG, or of an image made from one
         gamma = image.info.get("gamma")
@@ -119,7 +120,7 @@ def _iptc_of_tiff(tags: Any) -> bytes | None:
 def _texts_of_png(image: Image.Image) -> dict[str, str]:
     """Titles, authors, and what a generator was asked for; but not what other metadata say."""
     texts = getattr(image, "text", {})
-    return {key: text for key, text in texts.items() if not key.startswith(_NO_TEXTS)}
+    return {key: x for key, x in texts.items() if is_entry(key, x) and not key.startswith(_NO_TEXTS)}
 
 
 def _upright_xmp(xmp: bytes) -> bytes:
@@ -160,7 +161,17 @@ def _is_pair(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(x, str) for pair in value.items() for x in pair)
+    return isinstance(value, dict) and all(is_entry(*pair) for pair in value.items())
+
+
+def is_entry(key: Any, text: Any) -> bool:
+    """Whether a PNG can hold a text by that name: 1 to 79 letters of Latin-1; and no NUL in either."""
+    if not (isinstance(key, str) and isinstance(text, str) and 0 < len(key) < 80):
+        return False
+    try:
+        return b"\0" not in key.encode("latin-1") + text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_bytes(value: Any) -> bool:
@@ -169,7 +180,7 @@ def _is_bytes(value: Any) -> bool:
 
 _METADATA: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("icc_profile", "exif", "xmp", "iptc", "comment"), (_is_bytes, "bytes")),
-    "text": (_is_text, "a dict of str to str"),
+    "text": (_is_text, "a dict of str (1 to 79 letters of Latin-1) to str, without NUL"),
     "dpi": (_is_pair, "a pair of numbers, none below 0"),
     "gamma": (lambda value: _is_number(value) and value < MOST_GAMMA, f"a number from 0 to {MOST_GAMMA}"),
     "duration": (lambda value: value is None or _is_number(value), "a number of milliseconds"),

@@ -102,7 +102,7 @@ def _saved(spec: _Format, page: _Page) -> bytes:
 # and returns notes about what is lost.
 
 
-_LONG_TEXT = 1000  # letters, from which on a PNG's text is compressed
+_LONG_TEXT = 1000  # bytes, from which on a PNG's text is compressed
 _DAMAGED = "the EXIF block is damaged and is dropped"
 
 
@@ -124,7 +124,7 @@ def _jpeg_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
 def _png_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
     gamma, texts = float(picture.metadata.get("gamma", 0)), options.pop("text", {})
     if "xmp" in options or gamma or texts:
-        from PIL.PngImagePlugin import PngInfo
+        from PIL.PngImagePlugin import MAX_TEXT_CHUNK, PngInfo
 
         chunks = PngInfo()
         if gamma:
@@ -132,7 +132,8 @@ def _png_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
         if "xmp" in options:
             chunks.add_itxt("XML:com.adobe.xmp", options.pop("xmp").decode("utf-8", "replace"))
         for key, text in texts.items():
-            chunks.add_text(key, text, zip=len(text) > _LONG_TEXT)
+            # Readers (Pillow) refuse what becomes longer than this, and not what is so in the file.
+            chunks.add_text(key, text, zip=_LONG_TEXT < len(text.encode()) <= MAX_TEXT_CHUNK)
         options["pnginfo"] = chunks
     return ()
 

@@ -70,6 +70,8 @@ _NEAR = 0.85
 _COUNTED = 4.0
 _FAR = 1.1
 _MOST_RAISED = 2.0
+# Variances of noise lie on a line, within so much of the largest.
+_BENT = 0.1
 
 # --- how it is measured (`white_noise`)
 # In about so many patches, or half as many again of a small picture, of so many pixels a side.
@@ -121,6 +123,8 @@ _NOT_ZERO, _OF_ROUNDING = 0.3, 1.2
 # cosine.
 _FEWEST_COEFFICIENTS, _FEWEST_TRIED = 24, 3
 _MULTIPLES = 0.35
+# Of the blocks of photographs that are not plain two thirds and more differ, of tiles fewer than this share.
+_DISTINCT = 0.35
 # What a step leaves looks to a denoiser like noise of so many times that.
 _NOISE_OF_STEP = np.float32(0.12)
 
@@ -262,8 +266,11 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
     one, measured = _is_one(variances), _deviation(variances)
     if even and (_NEAR * about < measured < about or (raising and one and measured > _FAR * about)):
         level *= np.float32(min(measured / about, _MOST_RAISED))
-    if raising and not one and (np.diff(variances) > 0).all():  # strokes are of middle brightness
+    if raising and not one:
         slope, dark = np.polyfit(brightness, variances, 1)
+        # Strokes are of middle brightness, and texture of one or the other.
+        if slope <= 0 or np.abs(dark + slope * brightness - variances).max() > _BENT * variances.max():
+            return
         found = np.maximum(dark + slope * _cell_means(picture, level.shape), variances.min())
         np.maximum(level, np.minimum(np.sqrt(found, dtype=np.float32), _MOST_RAISED * level), out=level)
 
@@ -349,7 +356,7 @@ def _step_of_blocks(picture: NDArray) -> float:
     blocks = picture[: 8 * height, : 8 * width].reshape(height, 8, width, 8, 3)[::down, :, ::across]
     if picture.dtype != np.uint8:
         blocks = blocks * np.float32(255 / full_scale(picture.dtype))
-        if np.abs(blocks - np.rint(blocks)).max() > _BYTES:
+        if not np.abs(blocks - np.rint(blocks)).max() <= _BYTES:
             return 0.0
     brightness = (blocks.astype(np.float32) @ LUMA).transpose(0, 2, 1, 3).reshape(-1, 64)
     found = np.abs(np.concatenate([part @ _COSINES for part in _in_parts(brightness)]))
@@ -364,7 +371,14 @@ def _step_of_blocks(picture: NDArray) -> float:
         return 0.0
     # What is near to multiples of a step is a little less near to those of its divisors.
     best = np.where(near.max(axis=1) >= _MULTIPLES, _STEPS[near.argmax(axis=1)], 0)
-    return float(np.median(best[tried]))
+    step = float(np.median(best[tried]))
+    return step if step and _hardly_repeat(brightness[found.max(axis=1) > _OF_ROUNDING]) else 0.0
+
+
+def _hardly_repeat(blocks: NDArray[np.float32]) -> bool:
+    """Whether few of some blocks (n, 64) are the same: tiles of a game's map look like those of a JPEG."""
+    rows = np.ascontiguousarray(np.rint(blocks).astype(np.int16)).view(f"V{2 * blocks.shape[1]}")
+    return bool(len(np.unique(rows)) >= _DISTINCT * len(rows))
 
 
 def _transforms() -> tuple[NDArray[np.float32], ...]:

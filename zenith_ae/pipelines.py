@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cache
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, overload
 
@@ -637,6 +638,7 @@ class Denoiser(_Pipeline):
         if found <= 0:
             return False
 
+        @cache
         def loudness() -> float:
             if level is not None:
                 return level
