@@ -307,7 +307,7 @@ def test_faint_noise_goes_from_smooth_surfaces(name: str, level: int) -> None:
     for sigma in (2, 4):
         noise = sigma * np.random.default_rng(0).standard_normal(clean.shape)
         given = (clean + noise).round().astype(np.uint8)
-        assert 0.85 * sigma < dn.estimate_sigma(given).mean() < 1.1 * sigma
+        assert 0.85 * sigma < dn.estimate_sigma(given).mean() < 1.2 * sigma
         assert np.square(dn(given) - clean).mean() < 0.08 * np.square(given - clean).mean()
     assert dn.estimate_sigma(clean.round().astype(np.uint8)).max() < 0.1
 
