@@ -83,7 +83,7 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
             ) from None
         from .web_jobs import Workshop
 
-        script = web_page.SCRIPT.read_text(encoding="utf-8")
+        script = web_page.SCRIPT.read_text(encoding="utf-8").replace("ENDINGS", web_page.ENDINGS)
         workshop = Workshop(folder, threads, max_upload * 2**20)
         examples = example_pictures()
         page = web_page.build(workshop, examples[:2], examples[:0:-1])

@@ -18,6 +18,7 @@ import gradio as gr
 
 from zenith_ae import __version__
 from zenith_ae.engine import Progress
+from zenith_ae.images import READABLE_SUFFIXES
 from zenith_ae.latents import BITS
 from zenith_ae.pipelines import PASSES
 
@@ -29,6 +30,8 @@ from .web_windows import DEVICE, StoppedError, View, Views, guarded
 #: What Gradio puts into the page.
 STYLE, SCRIPT = (Path(__file__).with_name(f"web_page.{kind}") for kind in ("css", "js"))
 
+#: Of the files that it offers to open, beside those that a browser takes for images.
+ENDINGS = ",".join(sorted(READABLE_SUFFIXES | {".safetensors"}))
 #: Pressed again while it computes, a button counts: else the result would not be of the settings shown.
 LATEST: dict[str, Any] = {"trigger_mode": "always_last"}
 #: What no job may hold up: another file, a press of a button.

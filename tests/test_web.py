@@ -35,7 +35,7 @@ from zenith_ae.app.cli import run as run_cli
 from zenith_ae.app.web_jobs import Workshop, shipped_models
 from zenith_ae.app.web_zip import safe_name
 from zenith_ae.errors import ImageError, LatentError, ZenithError
-from zenith_ae.images import Picture, read_picture
+from zenith_ae.images import READABLE_SUFFIXES, Picture, read_picture
 from zenith_ae.latents import LatentFile, encode_latents, read_latents, write_latents
 from zenith_ae.pipelines import Denoiser, load
 from zenith_ae.weights import load_weights, save_weights
@@ -1304,6 +1304,8 @@ class TestPage:
         tab.wait("#denoise-facts .facts")
 
     def test_a_picture_needs_no_ending(self, tab, tmp_path):
+        offered = tab.page.locator("input[type=file]").first.get_attribute("accept").split(",")
+        assert {"image/*", ".safetensors", *READABLE_SUFFIXES} == set(offered)
         (tmp_path / "scan").write_bytes(png())
         tab.upload(tmp_path / "scan")
         tab.wait("#denoise-facts .facts")

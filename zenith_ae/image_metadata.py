@@ -120,7 +120,7 @@ def _iptc_of_tiff(tags: Any) -> bytes | None:
 def _texts_of_png(image: Image.Image) -> dict[str, str]:
     """Titles, authors, and what a generator was asked for; but not what other metadata say."""
     texts = getattr(image, "text", {})
-    return {key: x for key, x in texts.items() if is_entry(key, x) and not key.startswith(_NO_TEXTS)}
+    return {key: x for key, x in texts.items() if _is_entry(key, x) and not key.startswith(_NO_TEXTS)}
 
 
 def _upright_xmp(xmp: bytes) -> bytes:
@@ -161,10 +161,10 @@ def _is_pair(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, dict) and all(is_entry(*pair) for pair in value.items())
+    return isinstance(value, dict) and all(_is_entry(*pair) for pair in value.items())
 
 
-def is_entry(key: Any, text: Any) -> bool:
+def _is_entry(key: Any, text: Any) -> bool:
     """Whether a PNG can hold a text by that name: 1 to 79 letters of Latin-1; and no NUL in either."""
     if not (isinstance(key, str) and isinstance(text, str) and 0 < len(key) < 80):
         return False

@@ -44,6 +44,7 @@ MOST_SHARPENED, SHARPENING_RADIUS = 1.2, 1.2  # the amount of an unsharp mask, a
 POOR_QUALITY = 20, 50  # of JPEGs that show what they are
 FAIR_QUALITY = 60, 98  # of JPEGs of what is drawn: what they do beside strokes is no noise
 WEAKEST = 0.5 / 255  # of white noise: rounding to 8 bits alone makes 0.3
+ENLARGEMENTS = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS
 ZOOM = 1.1, 3.0  # log-uniform, of what is enlarged with its noise
 UNEVEN = 0.7  # channels have from exp(-UNEVEN) to exp(UNEVEN) times the level
 # How often photographs are reduced without a filter, have channels that lie apart, get a gain, a tone curve,
@@ -106,10 +107,15 @@ def enlarge(picture: np.ndarray, rng: np.random.Generator, factor: float) -> np.
     next to their texture a camera's mottled noise looks like more of it.
     """
     height, width = picture.shape[:2]
+    part = Image.fromarray(picture[_part(height, width, rng, factor)])
+    return np.asarray(part.resize((width, height), Image.Resampling.BICUBIC))
+
+
+def _part(height: int, width: int, rng: np.random.Generator, factor: float) -> tuple[slice, slice]:
+    """A random place in a picture whose sides are ``factor`` times as short."""
     h, w = max(1, round(height / factor)), max(1, round(width / factor))
     top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
-    part = Image.fromarray(picture[top : top + h, left : left + w])
-    return np.asarray(part.resize((width, height), Image.Resampling.BICUBIC))
+    return slice(top, top + h), slice(left, left + w)
 
 
 def reenlarge(clean: np.ndarray, rng: np.random.Generator, factor: float) -> np.ndarray:
@@ -118,14 +124,15 @@ def reenlarge(clean: np.ndarray, rng: np.random.Generator, factor: float) -> np.
     Enlargement is bilinear, bicubic or by Lanczos, as programs do it; reduction is one of these with
     antialiasing.
     """
-    ways = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS)
     result = np.empty_like(clean)
     for k, picture in enumerate(clean):
         height, width = picture.shape[:2]
         small = max(1, round(width / factor)), max(1, round(height / factor))
         image = Image.fromarray((np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8))
         there, back = rng.choice(3, 2)
-        result[k] = np.asarray(image.resize(small, ways[there]).resize((width, height), ways[back]))
+        result[k] = np.asarray(
+            image.resize(small, ENLARGEMENTS[there]).resize((width, height), ENLARGEMENTS[back])
+        )
     return result / np.float32(255)
 
 
@@ -136,14 +143,13 @@ def zoomed(degraded: np.ndarray, clean: np.ndarray, rng: np.random.Generator, fa
     in five are then sharpened, by an unsharp mask, which is hardest on noise.
     """
     height, width, _ = clean.shape
-    h, w = max(1, round(height / factor)), max(1, round(width / factor))
-    top, left = int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1))
-    way = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS)[rng.integers(3)]
+    place = _part(height, width, rng, factor)
+    way = ENLARGEMENTS[rng.integers(3)]
     sharpening = rng.random() < 0.6
     mask = ImageFilter.UnsharpMask(rng.uniform(*MASK_RADIUS), _whole(rng, MASK_PERCENT), threshold=0)
     result = []
     for picture in (degraded, clean):
-        part = np.rint(as_file(picture[top : top + h, left : left + w]) * 255).astype(np.uint8)
+        part = np.rint(as_file(picture[place]) * 255).astype(np.uint8)
         image = Image.fromarray(part).resize((width, height), way)
         result.append(np.asarray(image.filter(mask) if sharpening else image, np.float32) / 255)
     return result[0], result[1]
