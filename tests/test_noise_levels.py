@@ -23,14 +23,13 @@ def test_where_pixels_differ_nothing_is_taken_for_plain_colours(plan, what):
     else:
         picture = noise((120, 160, 3)) // 8 + np.linspace(0, 200, 160)[:, None]
     picture = np.asarray(picture).astype(np.uint8)
-    cells = tuple(-(-n // 8) for n in picture.shape[:2])
-    assert not noise_levels.drawn_cells(picture, cells).any()
+    assert not noise_levels.drawn_cells(picture).any()
 
 
 def test_a_noisy_photograph_beside_a_drawing_keeps_its_level(plan):
     page = np.tile(plan, (3, 4, 1))
     page[:, 320:] = noise((360, 320, 3))
-    drawn = noise_levels.drawn_cells(page, (45, 80))
+    drawn = noise_levels.drawn_cells(page)
     assert drawn[:, :30].all() and not drawn[:, 42:].any()
     colour = noise_levels._one_number(page), noise_levels._one_number(page * np.uint16(257))
     alike = (page[1:] == page[:-1]).all(axis=2)
@@ -49,11 +48,11 @@ def page():
 
 
 def test_text_with_soft_edges_is_drawn(page):
-    assert noise_levels.drawn_cells(page, (40, 60)).all()
-    assert noise_levels.drawn_cells(page * np.uint16(257), (40, 60)).all()
-    assert noise_levels.drawn_cells(page[:315, :475], (40, 60)).all()
+    assert noise_levels.drawn_cells(page).all()
+    assert noise_levels.drawn_cells(page * np.uint16(257)).all()
+    assert noise_levels.drawn_cells(page[:315, :475]).all()
     grey = np.repeat(page[..., :1], 3, axis=2)
-    assert noise_levels.drawn_cells(grey, (40, 60)).all()
+    assert noise_levels.drawn_cells(grey).all()
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.05])
@@ -61,7 +60,7 @@ def test_wrong_pixels_on_a_page_of_text_are_not(page, share):
     random = np.random.default_rng(0)
     wrong = random.random(page.shape[:2]) < share
     dotted = np.where(wrong[..., None], random.choice([0, 255], (*page.shape[:2], 1)), page).astype(np.uint8)
-    assert not noise_levels.drawn_cells(dotted, (40, 60)).any()
+    assert not noise_levels.drawn_cells(dotted).any()
 
 
 @pytest.mark.parametrize("level", [1, 2, 10])
@@ -71,7 +70,7 @@ def test_noise_beside_a_plain_frame_is_not(level, channels):
     picture = np.full((320, 480, 3), 90, np.uint8)
     noisy = 120 + level * random.standard_normal((160, 240, channels))
     picture[80:240, 120:360] = np.clip(np.rint(noisy), 0, 255)
-    drawn = noise_levels.drawn_cells(picture, (40, 60))
+    drawn = noise_levels.drawn_cells(picture)
     assert not drawn[12:28, 17:43].any()  # of faint grey noise what is next to the frame may be
     assert channels == 1 or not drawn[10:30, 15:45].any()
 
@@ -86,7 +85,7 @@ def test_faint_noise_that_a_camera_made_smooth_is_not():
         picture[1:-1, 1:-1] == picture[2:, 1:-1]
     ).all(axis=2)
     assert 0.2 < alike.mean() < 0.6
-    assert not noise_levels.drawn_cells(picture, (40, 60)).any()
+    assert not noise_levels.drawn_cells(picture).any()
 
 
 def test_levels_that_differ_no_more_than_estimates_of_one_do_are_made_one():

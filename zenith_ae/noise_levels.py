@@ -7,7 +7,7 @@ plain statistics. Levels are standard deviations in units of 0..255, one for eac
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -172,9 +172,7 @@ def even_out_hidden(alpha: NDArray, level: NDArray[np.float32], clipped: NDArray
     What is stored there nobody sees: programs leave anything. They get the median of all others, and count as
     ``clipped``.
     """
-    (rows, columns), (height, width) = level.shape, alpha.shape
-    seen = np.pad(alpha != 0, [(0, 8 * rows - height), (0, 8 * columns - width)])
-    hidden = ~seen.reshape(rows, 8, columns, 8).any(axis=(1, 3))
+    hidden = ~_in_cells(alpha != 0).any(axis=(1, 3))
     if hidden.any() and not hidden.all():
         level[hidden] = np.median(level[~hidden])
         clipped |= hidden
@@ -271,7 +269,7 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
         # Strokes are of middle brightness, and texture of one or the other.
         if slope <= 0 or np.abs(dark + slope * brightness - variances).max() > _BENT * variances.max():
             return
-        found = np.maximum(dark + slope * _cell_means(picture, level.shape), variances.min())
+        found = np.maximum(dark + slope * _cell_means(picture), variances.min())
         np.maximum(level, np.minimum(np.sqrt(found, dtype=np.float32), _MOST_RAISED * level), out=level)
 
 
@@ -491,12 +489,16 @@ def _white_thirds(picture: NDArray, about: float) -> tuple[NDArray, NDArray] | N
     return brightness, variances
 
 
-def _cell_means(picture: NDArray, shape: tuple[int, ...]) -> NDArray:
+def _cell_means(picture: NDArray) -> NDArray:
     """Mean values (h, w) of 0..255 of a picture's (H, W, 3) cells of 8 x 8 pixels, with what is missing."""
-    (rows, columns), (height, width) = shape, picture.shape[:2]
-    beyond = [(0, 8 * rows - height), (0, 8 * columns - width)]
-    grey = np.pad(picture.mean(axis=2, dtype=np.float32), beyond, mode="edge")
-    return np.asarray(grey.reshape(rows, 8, columns, 8).mean(axis=(1, 3)) * (255 / full_scale(picture.dtype)))
+    means = _in_cells(picture.mean(axis=2, dtype=np.float32), "edge").mean(axis=(1, 3))
+    return np.asarray(means * (255 / full_scale(picture.dtype)))
+
+
+def _in_cells(x: NDArray, beyond: Literal["constant", "edge"] = "constant") -> NDArray:
+    """(h, 8, w, 8) of (H, W): cells of 8 x 8 pixels, continued by zeros or by the edge to whole ones."""
+    whole = np.pad(x, [(0, -n % 8) for n in x.shape], mode=beyond)
+    return whole.reshape(len(whole) // 8, 8, -1, 8)
 
 
 def _in_parts(x: NDArray) -> list[NDArray]:
@@ -541,7 +543,7 @@ def is_two_tone(picture: NDArray) -> bool:
     return bool(3 * alone.sum() < ink.sum())
 
 
-def drawn_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+def drawn_cells(picture: NDArray) -> NDArray[np.bool_]:
     """Cells (h, w) of 8 x 8 pixels where a picture (H, W, 3) is drawn in plain colours, without noise.
 
     There many pixels have eight neighbours that are the same to the bit, and of the others hardly one has
@@ -549,21 +551,19 @@ def drawn_cells(picture: NDArray, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     differ. At soft edges many have none, and dots of text stand alone, as wrong pixels do; there it counts
     that plain places have no dots.
     """
-    (rows, columns), (height, width) = shape, picture.shape[:2]
     few = _one_number(picture[::16])
     like_the_next = few[:, 1:] == few[:, :-1]
     if np.count_nonzero(like_the_next) <= _LEAST_PLAIN * like_the_next.size:  # as in most: seen at once
-        return np.zeros(shape, bool)
+        return np.zeros([-(-n // 8) for n in picture.shape[:2]], bool)
     code = _one_number(picture)
     around = np.pad(code, 1, mode="edge")
     same = np.zeros(code.shape, np.uint8)  # neighbours that are
     for y, x in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)):
-        same += code == around[y : y + height, x : x + width]
+        same += code == around[y : y + code.shape[0], x : x + code.shape[1]]
 
     def counted(mask: NDArray[np.bool_]) -> NDArray:
-        beyond = [(0, 8 * rows - height), (0, 8 * columns - width)]
-        count = np.pad(mask, beyond).view(np.uint8).reshape(rows, 8, -1).sum(axis=1, dtype=np.uint8)
-        return np.asarray(count.reshape(rows, columns, 8).sum(axis=2, dtype=np.int64))
+        count = _in_cells(mask.view(np.uint8)).sum(axis=1, dtype=np.uint8)
+        return np.asarray(count.sum(axis=2, dtype=np.int64))
 
     own = [counted(mask) for mask in (same == 8, same < 8, same == 0)]
     plain, uneven, alone = (_summed_around(count, _AROUND) for count in own)

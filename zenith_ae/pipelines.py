@@ -724,7 +724,7 @@ class Denoiser(_Pipeline):
                 level[...] = without_texture(picture, level, clipped)
                 raise_to_jpeg(picture, level)
             if level.any():
-                level[drawn_cells(picture, level.shape)] = 0
+                level[drawn_cells(picture)] = 0
         return Estimate(enlarged(coarse, pixels.shape[1], pixels.shape[2]), chosen)
 
     def clean(
