@@ -15,6 +15,7 @@ import click
 
 from zenith_ae import __version__
 from zenith_ae.errors import MissingDependencyError
+from zenith_ae.files import aligned
 
 from .doctor import cpu_name, version
 from .session import Number
@@ -286,7 +287,7 @@ def print_results(results: list[dict[str, Any]], compare: str | None) -> None:
         if compare:
             cells += [f"{row['torch_ms']:.1f}", f"{row['torch_ratio']:.1f}x"]
         table.append(cells)
-    print_table(table, left=4)
+    click.echo("\n".join(aligned(table, left=4)))
     click.echo("\nms: median, spread: between the quartiles, MiB: largest working memory")
 
 
@@ -303,15 +304,5 @@ def print_profile(parts: list[dict[str, Any]]) -> None:
         for row in rows:
             table.append([row["stage"], f"{row['ms']:.3f}", f"{row['time_share']:.1%}", f"{row['gmacs']:.3f}",
                           f"{row['gmacs_per_second']:.1f}", f"{row['gemm_share']:.0%}"])  # fmt: skip
-        print_table(table, left=1, indent="  ")
-
-
-def print_table(rows: list[list[str]], left: int, indent: str = "") -> None:
-    """Rows of cells, the first ``left`` columns flush left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        click.echo((indent + "  ".join(cells)).rstrip())
+        for line in aligned(table):
+            click.echo(f"  {line}")

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -51,6 +51,13 @@ def visible(text: str) -> str:
     """Text on one line: names may hold line ends, what a terminal takes for a command, and no text at all."""
     unseen = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
     return re.sub(unseen, lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Rows of cells as lines, the first ``left`` columns flush left and the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    form = "  ".join(f"{{:{'<' if i < left else '>'}{width}}}" for i, width in enumerate(widths))
+    return [form.format(*row).rstrip() for row in rows]
 
 
 def say(text: str) -> None:

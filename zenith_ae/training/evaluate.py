@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from ..batches import LUMA
 from ..errors import ConfigError, ImageError, MissingDependencyError
-from ..files import visible
+from ..files import aligned, visible
 from ..metrics import channel_errors, grid_steps, lattice_energy, psnr, sharpness, ssim
 from .data import Read, decode_rgb, iter_encoded
 from .degradations import as_file, blur, jpeg, salt_and_pepper
@@ -436,18 +436,11 @@ def format_table(result: dict[str, Any], pictures: bool = False) -> str:
             name = visible(picture["name"])
             rows += [_row(f"{name}: {case}", scores) for case, scores in picture["cases"].items()]
     rows += [_row(f"mean of {result['count']}: {case}", scores) for case, scores in result["mean"].items()]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    lines = aligned(rows)
     if result["skipped"]:
         why = "not decodable" + (" or of two sizes" if result["task"] == "pairs" else "")
         lines.append(f"skipped, {why}: {', '.join(map(visible, result['skipped']))}")
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(lines)
 
 
 def _row(label: str, scores: dict[str, float]) -> tuple[str, ...]:
