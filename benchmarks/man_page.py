@@ -1,15 +1,13 @@
 """Write docs/man/zenith-ae.1 from the commands' own help: ``python benchmarks/man_page.py``.
 
-``--check`` only says whether the page is up to date. One page holds all commands. It is the same with
-every version of click, which words its own help a little differently from one to the next.
+One page holds all commands. It is the same with every version of click, which words its own help a little
+differently from one to the next. A test fails where the page is stale.
 """
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,20 +34,6 @@ EXIT_STATUS = {
     "130": "Interrupted (Ctrl-C).",
     "143": "Terminated.",
 }
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
-    check = parser.parse_args().check
-    page = man_page()
-    if check:
-        same = PAGE.exists() and PAGE.read_text("utf-8") == page
-        print("up to date" if same else f"{PAGE} is stale: run python benchmarks/man_page.py")
-        return 0 if same else 1
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page, "utf-8")
-    return 0
 
 
 def man_page() -> str:
@@ -177,4 +161,4 @@ def protect(line: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    PAGE.write_text(man_page(), "utf-8")
