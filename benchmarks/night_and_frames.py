@@ -27,6 +27,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -107,7 +108,7 @@ CAMERAS: dict[str, tuple[int, dict[str, Any]]] = {
         {"unreduced": 1.0, "hot": 1.0, "few": (1e-3, 1.001e-3)},
     ),
 }
-PHONES = (20, 40, 80)
+PHONES = (20, 40, 80) if importlib.util.find_spec("cv2") else ()  # they need OpenCV
 MOTTLE: dict[str, Harm] = {  # root mean square of its brightness, before it is sharpened
     **{f"{level}": _mottle(level, 0.75) for level in (8, 15)},
     "15, softer": _mottle(15, 1.2),
@@ -148,7 +149,6 @@ HARM: dict[str, Harm] = {  # what happened to a drawing
 MOST = 100.0  # dB, of what is the same
 SHARES = (0.001, 0.003, 0.01)
 SIDE = 256
-HAS_OPENCV = importlib.util.find_spec("cv2") is not None
 
 
 def photographs(count: int) -> list[np.ndarray]:
@@ -314,70 +314,47 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         "colours twice as vivid, at half the size": [_vivid(_halved(picture), 2.0) for picture in clean],
     }
 
-    def camera(strength: int, more: dict[str, Any]) -> Callable[[int], Case]:
+    def camera(strength: int, more: dict[str, Any], i: int) -> Case:
         kinds = {kind: float(kind == "camera") for kind in Mixture.KINDS}
         level = strength / 255
         mixture = Mixture(**kinds, **more, grey=0, clean=0, camera_strength=(level, level * 1.0001))  # type: ignore[arg-type]
+        noisy, target, *_ = mixture.sample(clean[i][None], np.random.default_rng((strength, i)))
+        return noisy[0], target[0], ALL
 
-        def case(i: int) -> Case:
-            noisy, target, *_ = mixture.sample(clean[i][None], np.random.default_rng((strength, i)))
-            return noisy[0], target[0], ALL
+    def phone(strength: int, i: int) -> Case:
+        rng = np.random.default_rng((strength, i))
+        return _phone(bright[i], strength, rng), _phone(bright[i], 0, rng, finished=False), ALL
 
-        return case
+    def harmed(harm: Harm, i: int) -> Case:
+        return harm(bright[i][None], np.random.default_rng((7, i)))[0], bright[i], ALL
 
-    def phone(strength: int) -> Callable[[int], Case]:
-        def case(i: int) -> Case:
-            rng = np.random.default_rng((strength, i))
-            return _phone(bright[i], strength, rng), _phone(bright[i], 0, rng, finished=False), ALL
-
-        return case
-
-    def harmed(harm: Harm) -> Callable[[int], Case]:
-        return lambda i: (harm(bright[i][None], np.random.default_rng((7, i)))[0], bright[i], ALL)
-
-    def edited(sigma: int, edit: Callable[[np.ndarray], np.ndarray], too: bool) -> Callable[[int], Case]:
+    def edited(sigma: int, edit: Callable[[np.ndarray], np.ndarray], too: bool, i: int) -> Case:
         """With noise before it was edited; ``too`` says whether the target is edited as well."""
+        noisy = bright[i] + np.random.default_rng((sigma, i)).normal(0, sigma / 255, bright[i].shape)
+        return as_file(np.float32(edit(noisy))), np.float32(edit(bright[i]) if too else bright[i]), ALL
 
-        def case(i: int) -> Case:
-            noisy = bright[i] + np.random.default_rng((sigma, i)).normal(0, sigma / 255, bright[i].shape)
-            return as_file(np.float32(edit(noisy))), np.float32(edit(bright[i]) if too else bright[i]), ALL
+    def anywhere(sigma: int, quality: int, i: int) -> Case:
+        rng = np.random.default_rng((sigma, i))
+        noisy = as_file(gaussian(bright[i][None], rng, sigma / 255)[0])
+        return jpeg(noisy, rng, quality, subsample=False)[0][0], bright[i], ALL
 
-        return case
-
-    def anywhere(sigma: int, quality: int) -> Callable[[int], Case]:
-        def case(i: int) -> Case:
-            rng = np.random.default_rng((sigma, i))
-            noisy = as_file(gaussian(bright[i][None], rng, sigma / 255)[0])
-            return jpeg(noisy, rng, quality, subsample=False)[0][0], bright[i], ALL
-
-        return case
-
-    def in_file(quality: int, sigma: int) -> Callable[[int], Case]:
-        def case(i: int) -> Case:
-            noisy = gaussian(bright[i][None], np.random.default_rng((25, i)), sigma / 255)[0][0]
-            return _in_file(noisy, quality), bright[i], ALL
-
-        return case
+    def in_file(quality: int, sigma: int, i: int) -> Case:
+        noisy = gaussian(bright[i][None], np.random.default_rng((25, i)), sigma / 255)[0][0]
+        return _in_file(noisy, quality), bright[i], ALL
 
     def page(i: int) -> Case:
         target = np.asarray((text, interface, line_art)[i % 3](np.random.default_rng((1, i))))
         target = target / np.float32(255)
         return _in_file(target, 75), target, ALL
 
-    def zoomed(sigma: int, factor: float, sharpening: int) -> Callable[[int], Case]:
-        def case(i: int) -> Case:
-            part = bright[i][: round(SIDE / factor), : round(SIDE / factor)]
-            return *(_zoomed(x, sharpening) for x in (_noisy_file(part, sigma, i), part)), ALL
+    def zoomed(sigma: int, factor: float, sharpening: int, i: int) -> Case:
+        part = bright[i][: round(SIDE / factor), : round(SIDE / factor)]
+        return *(_zoomed(x, sharpening) for x in (_noisy_file(part, sigma, i), part)), ALL
 
-        return case
-
-    def beside(plain: np.ndarray, colour: float) -> Callable[[int], Case]:
-        def case(i: int) -> Case:
-            noisy = _noisy_file(bright[i], 15, i)
-            noisy[plain] = colour
-            return noisy, bright[i], ~plain
-
-        return case
+    def beside(plain: np.ndarray, colour: float, i: int) -> Case:
+        noisy = _noisy_file(bright[i], 15, i)
+        noisy[plain] = colour
+        return noisy, bright[i], ~plain
 
     def background(i: int) -> Case:
         y, x = np.mgrid[-1 : 1 : SIDE * 1j, -1 : 1 : SIDE * 1j]
@@ -390,13 +367,10 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         part[SIDE // 2 :, SIDE // 2 :] = True
         return np.where(part[..., None], _noisy_file(bright[i], 30, i), bright[i]), bright[i], part
 
-    def smooth(sigma: int) -> Callable[[int], Case]:
-        def case(i: int) -> Case:
-            rng = np.random.default_rng((sigma, i))
-            target = _surface(rng)
-            return as_file(gaussian(target[None], rng, sigma / 255)[0][0]), target, ALL
-
-        return case
+    def smooth(sigma: int, i: int) -> Case:
+        rng = np.random.default_rng((sigma, i))
+        target = _surface(rng)
+        return as_file(gaussian(target[None], rng, sigma / 255)[0][0]), target, ALL
 
     def counted(i: int) -> Case:
         rng = np.random.default_rng((0, i))
@@ -405,73 +379,69 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         counts = rng.poisson(100 * target[..., :1]).astype(np.float32)
         return as_file(np.repeat(counts / 100, 3, axis=2)), target, ALL
 
-    def untouched(pictures: Sequence[np.ndarray]) -> Callable[[int], Case]:
-        return lambda i: (pictures[i], pictures[i], ALL)
+    def untouched(pictures: Sequence[np.ndarray], i: int) -> Case:
+        return pictures[i], pictures[i], ALL
 
-    def noisy(pictures: Sequence[np.ndarray], sigma: int) -> Callable[[int], Case]:
-        def case(i: int) -> Case:
-            target = pictures[i] / np.float32(255)
-            return _noisy_file(target, sigma, i), target, ALL
+    def noisy(pictures: Sequence[np.ndarray], sigma: int, i: int) -> Case:
+        target = pictures[i] / np.float32(255)
+        return _noisy_file(target, sigma, i), target, ALL
 
-        return case
-
-    def drawn(
-        ways: Sequence[Callable[[np.random.Generator], Image.Image]], harm: Harm
-    ) -> Callable[[int], Case]:
-        def case(i: int) -> Case:
-            target = np.asarray(ways[i % len(ways)](np.random.default_rng((1, i)))) / np.float32(255)
-            return harm(target[None], np.random.default_rng((8, i)))[0], target, ALL
-
-        return case
+    def drawn(ways: Sequence[Callable[[np.random.Generator], Image.Image]], harm: Harm, i: int) -> Case:
+        target = np.asarray(ways[i % len(ways)](np.random.default_rng((1, i)))) / np.float32(255)
+        return harm(target[None], np.random.default_rng((8, i)))[0], target, ALL
 
     return {
         "camera noise": {
-            **{name: camera(*how) for name, how in CAMERAS.items()},
-            **({f"as of a phone, {strength}": phone(strength) for strength in PHONES} if HAS_OPENCV else {}),
+            **{name: partial(camera, *how) for name, how in CAMERAS.items()},
+            **{f"as of a phone, {strength}": partial(phone, strength) for strength in PHONES},
         },
-        "mottle": {name: harmed(harm) for name, harm in MOTTLE.items()},
+        "mottle": {name: partial(harmed, harm) for name, harm in MOTTLE.items()},
         "white noise, edited": {
             **{
-                f"sigma {sigma}, then two fifths of the colour": edited(sigma, _paler, True)
+                f"sigma {sigma}, then two fifths of the colour": partial(edited, sigma, _paler, True)
                 for sigma in EDITED
             },
             **{
-                f"sigma {sigma}, then brightness sharpened": edited(sigma, _crisper, False)
+                f"sigma {sigma}, then brightness sharpened": partial(edited, sigma, _crisper, False)
                 for sigma in EDITED
             },
         },
         "white noise in a JPEG of full colour, its blocks anywhere": {
-            f"sigma {sigma}, quality {quality}": anywhere(sigma, quality) for sigma, quality in JPEGS
+            f"sigma {sigma}, quality {quality}": partial(anywhere, sigma, quality) for sigma, quality in JPEGS
         },
-        "sigma 25 in a JPEG file": {f"quality {quality}": in_file(quality, 25) for quality in QUALITIES},
+        "sigma 25 in a JPEG file": {
+            f"quality {quality}": partial(in_file, quality, 25) for quality in QUALITIES
+        },
         "JPEG files without noise": {
-            **{f"quality {quality}": in_file(quality, 0) for quality in CLEAN_QUALITIES},
+            **{f"quality {quality}": partial(in_file, quality, 0) for quality in CLEAN_QUALITIES},
             "pages, interfaces and line art, quality 75": page,
         },
-        "enlarged with its noise": {name: zoomed(*how) for name, how in ZOOMED.items()},
+        "enlarged with its noise": {name: partial(zoomed, *how) for name, how in ZOOMED.items()},
         "sigma 15 beside": {
-            **{name: beside(*part) for name, part in _plain_parts().items()},
+            **{name: partial(beside, *part) for name, part in _plain_parts().items()},
             "sigma 35 in all, and a background of 245": background,
             "sigma 30 in a quarter alone": quarter,
         },
         "smooth surfaces": {
-            **{f"sigma {sigma}": smooth(sigma) for sigma in FAINT},
+            **{f"sigma {sigma}": partial(smooth, sigma) for sigma in FAINT},
             "in grey, noise of photons": counted,
         },
-        "clean photographs": {name: untouched(pictures) for name, pictures in (crisp | hard).items()},
+        "clean photographs": {
+            name: partial(untouched, pictures) for name, pictures in (crisp | hard).items()
+        },
         "hard contrast, with noise": {
-            f"{name}, sigma {sigma}": noisy(pictures, sigma)
+            f"{name}, sigma {sigma}": partial(noisy, pictures, sigma)
             for name, pictures in hard.items()
             for sigma in HARD
         },
         "drawings": {
-            f"{title}, {name}": drawn(ways, harm)
+            f"{title}, {name}": partial(drawn, ways, harm)
             for title, ways in DRAWINGS.items()
             for name, harm in HARM.items()
         },
         "dots": {
-            **{f"{share:.1%} black or white": harmed(_shot(share)) for share in SHARES},
-            "0.1% of the values hot, and sigma 5": harmed(_hot),
+            **{f"{share:.1%} black or white": partial(harmed, _shot(share)) for share in SHARES},
+            "0.1% of the values hot, and sigma 5": partial(harmed, _hot),
         },
     }
 
