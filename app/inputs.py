@@ -399,18 +399,14 @@ def _expand(item: str, kind: Kind, output: str | None, foreign: set[str]) -> Ite
         above = len(os.path.join(item, ""))
         for file, error in found:
             yield _Found(file, file[above:], error)
-        if not found and results:
-            why = f"{item}: this folder has only results of this program ({len(results)}); name those to take"
-            yield _Found(item, error=EmptyFolderError(why))
-        elif not found and passed_by:
-            why = (
-                f"{item}: no files to work on in this folder, but for those that are passed by; to take one, "
-                f"name it: {passed_by[0]}"
-            )
-            yield _Found(item, error=EmptyFolderError(why))
-        elif not found:
-            why = f"{item}: no files to work on in this folder; they end in {_listing(kind)}"
-            yield _Found(item, error=EmptyFolderError(why))
+        if not found:
+            why = f"no files to work on in this folder; they end in {' '.join(sorted(kind.suffixes))}"
+            if results:
+                why = f"this folder has only results of this program ({len(results)}); name those to take"
+            elif passed_by:
+                why = "no files to work on in this folder, but for those that are passed by; to take one, "
+                why += f"name it: {passed_by[0]}"
+            yield _Found(item, error=EmptyFolderError(f"{item}: {why}"))
     elif _is_pattern(item):
         unread: list[OSError] = []
         matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
@@ -490,10 +486,6 @@ def _walk(
 def _unread(errors: list[OSError]) -> Iterator[tuple[str, ZenithError]]:
     for error in errors:
         yield error.filename, ImageError(f"{error.filename}: this folder cannot be read: {reason(error)}")
-
-
-def _listing(kind: Kind) -> str:
-    return " ".join(sorted(kind.suffixes))
 
 
 def is_done(job: Job) -> bool:
