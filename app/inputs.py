@@ -411,16 +411,19 @@ def _expand(item: str, kind: Kind, output: str | None, foreign: set[str]) -> Ite
         unread: list[OSError] = []
         matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
         avoid = _output_folder(output)
-        folders = (m for m in matches if not os.path.isdir(m) or _Places.of_folder(m) != avoid)
+        root = _root(item)
+        own = (m for m in matches if avoid is None or not _lies_in(m, avoid, root))
         found = [
-            f for m in folders for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
+            f for m in own for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
         ]
         wanted = {file: error for file, error in found if error or not is_result(file, kind.tag)}
         if not wanted and not unread:
             only = "matches only results of this program" if found else "matches no file"
             yield _Found(item, error=ImageError(f"{item}: {only}; check the pattern"))
         for file, error in wanted.items():
-            yield _Found(file, os.path.relpath(file, _root(item) or "."), error)
+            below = os.path.relpath(file, root or ".")
+            outside = below.startswith(os.path.join("..", ""))  # by `..` after a wildcard
+            yield _Found(file, os.path.basename(file) if outside else below, error)
         yield from (_Found(file, error=error) for file, error in _unread(unread) if file not in wanted)
     else:
         yield _Found(item, os.path.basename(item), _missing(item))
@@ -437,6 +440,15 @@ def _missing(path: str) -> ImageError | None:
     except OSError as error:
         return ImageError(f"{path}: cannot be read: {reason(error)}")
     return None
+
+
+def _lies_in(path: str, folder: _Place, root: str) -> bool:
+    """Whether a path is a folder below another one (``root``), or in it."""
+    while path != root and path != (above := os.path.dirname(path)):
+        if os.path.isdir(path) and _Places.of_folder(path) == folder:
+            return True
+        path = above
+    return False
 
 
 def _output_folder(output: str | None) -> _Place | None:

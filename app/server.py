@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from zenith_ae.images import Picture
     from zenith_ae.pipelines import Autoencoder, Denoiser
 
+MOST_NOTES = 2000  # bytes of notes in an answer's head
 GRACE = 5  # seconds that open requests have when the server is told to end, and bodies that are in vain
 DRAIN = 32 * 2**20  # bytes of a body in vain that are read, so that its client sees the answer
 LATENTS = "application/vnd.safetensors"
@@ -374,7 +375,9 @@ class _HearOut:
 def _headers(model: Any, notes: tuple[str, ...]) -> dict[str, str]:
     headers = {"X-Zenith-Model": model.name, "X-Zenith-Weights": model.hash}
     if notes:
-        headers["X-Zenith-Notes"] = visible("; ".join(notes)).encode("ascii", "replace").decode()
+        text = visible("; ".join(notes)).encode("ascii", "replace").decode()
+        # Clients and proxies refuse long headers; of a document each page may have a note.
+        headers["X-Zenith-Notes"] = text if len(text) <= MOST_NOTES else f"{text[: MOST_NOTES - 3]}..."
     return headers
 
 

@@ -235,6 +235,19 @@ def test_patterns_mirror_the_tree_and_leave_out_results(here, dn, capsys):
     assert run(["denoise", "in/sub/b.denoised.png", "-o", "again.png", *dn]) == 0
 
 
+def test_patterns_leave_out_the_output_folder_and_stay_in_it(here, dn):
+    picture("in/a.png")
+    for _ in range(3):
+        assert run(["denoise", "in/**/*.png", "-o", "in/clean", "--tag", "", "--overwrite", *dn]) == 0
+        assert tree(here / "in") == ["a.png", "clean/a.png"]
+    assert run(["denoise", "in/*/*.png", "-o", "in/clean", "--tag", "x", *dn]) == 1  # nothing else is there
+    assert run(["denoise", "in/clean/*.png", "-o", "in/clean", "--tag", "again", *dn]) == 0  # what is named
+    assert tree(here / "in" / "clean") == ["a.again.png", "a.png"]
+    picture("b.png")
+    assert run(["denoise", "in/*/../../b*.png", "-o", "out", *dn]) == 0
+    assert tree(here / "out") == ["b.denoised.png"]
+
+
 def test_patterns_follow_links_but_not_in_circles(here, dn):
     picture("in/a.png")
     picture("other/b.png")

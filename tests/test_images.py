@@ -729,6 +729,47 @@ def test_captions_and_comment_of_a_jpeg_are_kept_in_a_jpeg(tmp_path):
     assert write_picture(long, tmp_path / "d.jpg") == ("IPTC is too long for a JPEG",)
 
 
+@pytest.mark.parametrize("dpi", [101600, 0.4])
+def test_what_a_jpeg_cannot_hold_of_a_resolution_is_told(tmp_path, dpi):
+    pixels = np.arange(216, dtype=np.uint8).reshape(8, 9, 3)
+    picture = Picture(pixels, "RGB", "RGB", metadata={"dpi": (dpi, dpi)})
+    assert write_picture(picture, tmp_path / "a.jpg") == ("a JPEG cannot hold the resolution",)
+    assert "dpi" not in read_picture(tmp_path / "a.jpg").metadata
+    most = replace(picture, metadata={"dpi": (65535, 1)})
+    assert write_picture(most, tmp_path / "b.jpg") == ()
+    assert read_picture(tmp_path / "b.jpg").metadata["dpi"] == (65535, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_a_png_with_a_profile_that_is_too_long_can_be_read(tmp_path, dtype):
+    profile = bytes(16) + b"RGB " + bytes(1_100_000)
+    pixels = np.arange(216, dtype=dtype).reshape(8, 9, 3)
+    picture = Picture(pixels, "RGB", "RGB", metadata={"icc_profile": profile})
+    note = "the ICC profile is too long for a PNG, so the colours look different"
+    assert write_picture(picture, tmp_path / "a.png") == (note,)
+    assert np.array_equal(read_picture(tmp_path / "a.png").pixels, picture.pixels)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".webp"])
+def test_equal_pages_that_become_one_frame_are_told(tmp_path, suffix):
+    pages = [Image.fromarray(np.full((9, 12, 3), value, np.uint8)) for value in (9, 0, 0, 5)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    picture = read_picture(tmp_path / "a.tif", every=True)
+    notes = write_picture(picture, tmp_path / f"a{suffix}")
+    assert notes[-1] == f"equal pages in a row are one frame in {suffix[1:].upper()}"
+    assert len(read_picture(tmp_path / f"a{suffix}", every=True).frames) == 3
+    others = replace(picture, more=picture.more[1:])
+    assert not any("equal" in note for note in write_picture(others, tmp_path / f"b{suffix}"))
+
+
+def test_writing_an_opened_animation_tells_what_is_lost(tmp_path):
+    frames = [Image.fromarray(np.full((9, 12, 3), value, np.uint8)) for value in (9, 0)]
+    frames[0].save(tmp_path / "a.webp", save_all=True, append_images=frames[1:])
+    with Image.open(tmp_path / "a.webp") as image:
+        notes = write_picture(image, tmp_path / "a.png")
+    assert notes == ("only the first of several pictures in the file is used",)
+
+
 def test_texts_of_a_png_are_kept_in_a_png(tmp_path):
     chunks = PngImagePlugin.PngInfo()
     texts = {

@@ -169,6 +169,18 @@ def test_encode_and_decode_restore_the_size(client):
     assert result.size == (41, 23)
 
 
+def test_notes_of_many_pages_are_a_short_header(client, monkeypatch):
+    monkeypatch.setattr(server_module, "MOST_NOTES", 400)
+    pages = [Image.fromarray(np.full((9, 12), 1000 + k, np.uint16)) for k in range(5)]
+    file = io.BytesIO()
+    pages[0].save(file, "TIFF", save_all=True, append_images=pages[1:])
+    answer = client.post("/denoise?sigma=5", content=file.getvalue())
+    assert answer.status_code == 200, answer.text
+    notes = answer.headers["X-Zenith-Notes"]
+    assert len(notes) == 400
+    assert notes.startswith("its values end at 1000 of 65535") and notes.endswith("...")
+
+
 def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_them(client):
     made = client.post("/encode?model=zenith-taef2-nano", content=png(noisy(16, 16))).content
     clear = client.post("/encode?model=zenith-taef2-nano", content=png(noisy(16, 16, "RGBA")))

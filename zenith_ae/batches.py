@@ -148,11 +148,10 @@ def _from_pillow(image: Any) -> Picture:
         raise
     except Exception as error:  # decoders raise SyntaxError and others
         raise ImageError(f"damaged or truncated picture ({error})") from None
-    if first:
-        warnings.warn("only the first of several pictures in the file is used", stacklevel=4)
     picture = from_pil(image)
     _check(picture.pixels[None], 2)
-    return picture
+    note = ("only the first of several pictures in the file is used",) if first else ()
+    return replace(picture, notes=(*note, *picture.notes))
 
 
 def is_tensor(value: Any) -> bool:

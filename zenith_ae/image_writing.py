@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -102,6 +103,7 @@ def _saved(spec: _Format, page: _Page) -> bytes:
 # and returns notes about what is lost.
 
 
+_MOST_DPI = 2**16 - 1  # of a JPEG
 _LONG_TEXT = 1000  # bytes, from which on a PNG's text is compressed
 _DAMAGED = "the EXIF block is damaged and is dropped"
 
@@ -116,16 +118,23 @@ def _jpeg_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
         if len(options.get(key, b"")) > 65000:
             del options[key]
             notes.append(f"{key.upper()} is too long for a JPEG")
+    if not all(1 <= round(number) <= _MOST_DPI for number in options.get("dpi", ())):
+        del options["dpi"]
+        notes.append("a JPEG cannot hold the resolution")
     if iptc := options.pop("iptc", b""):
         options["extra"] = _photoshop(IPTC, iptc)
     return tuple(notes)
 
 
 def _png_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
+    from PIL.PngImagePlugin import MAX_TEXT_CHUNK, PngInfo
+
+    notes: tuple[str, ...] = ()
+    if len(options.get("icc_profile", b"")) > MAX_TEXT_CHUNK:  # Pillow would not open the file
+        del options["icc_profile"]
+        notes = ("the ICC profile is too long for a PNG, so the colours look different",)
     gamma, texts = float(picture.metadata.get("gamma", 0)), options.pop("text", {})
     if "xmp" in options or gamma or texts:
-        from PIL.PngImagePlugin import MAX_TEXT_CHUNK, PngInfo
-
         chunks = PngInfo()
         if gamma:
             chunks.add(b"gAMA", struct.pack(">I", round(gamma * 100_000)))
@@ -135,7 +144,7 @@ def _png_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
             # Readers (Pillow) refuse what becomes longer than this, and not what is so in the file.
             chunks.add_text(key, text, zip=_LONG_TEXT < len(text.encode()) <= MAX_TEXT_CHUNK)
         options["pnginfo"] = chunks
-    return ()
+    return notes
 
 
 def _tiff_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
@@ -387,7 +396,10 @@ def _animate(pages: Sequence[_Page], picture: Picture, format: str) -> tuple[str
     options |= _timing(picture, format)
     times = options.pop("loop") if format == "AVIF" else 0
     if picture.format == "TIFF":
-        return (f"the pages are frames of an animation in {format}",)
+        notes: tuple[str, ...] = (f"the pages are frames of an animation in {format}",)
+        if format != "AVIF" and any(a.image.tobytes() == b.image.tobytes() for a, b in pairwise(pages)):
+            notes = (*notes, f"equal pages in a row are one frame in {format}")
+        return notes
     if times:
         return (f"AVIF plays the animation over and over, not {times} time{'s' * (times > 1)}",)
     return ()

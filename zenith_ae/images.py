@@ -36,7 +36,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -235,7 +235,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def read_picture(
-    source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO,
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes],
     name: str | None = None,
     max_pixels: int | None = None,
     every: bool = False,
