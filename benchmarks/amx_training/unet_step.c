@@ -637,7 +637,8 @@ static void measure(Net *net)
     net->all = (sum + 8 * net->largest + (size_t)net->side * net->side * TILE * 2 + 4096 * MOST_OPS) / 64 * 64;
 }
 
-/* A network from rows (kind, inputs, outputs, first parameter), for crops of side x side; null without AMX. */
+/* A network from rows (kind, inputs, outputs, first parameter), for crops of side x side, a power of two from 128
+   on; null without AMX. */
 Net *net_new(const long *rows, int count, long parameters, int side, int threads)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
