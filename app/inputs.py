@@ -412,14 +412,24 @@ def _expand(item: str, kind: Kind, output: str | None, foreign: set[str]) -> Ite
         matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
         avoid = _output_folder(output)
         root = _root(item)
-        own = (m for m in matches if avoid is None or not _lies_in(m, avoid, root))
+        own, known = matches, {_Places.of_folder(root): False}
+        if avoid is not None:
+            own = [
+                m
+                for m in matches
+                if not _lies_in(m if os.path.isdir(m) else os.path.dirname(m), avoid, known)
+            ]
         found = [
             f for m in own for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
         ]
         wanted = {file: error for file, error in found if error or not is_result(file, kind.tag)}
         if not wanted and not unread:
-            only = "matches only results of this program" if found else "matches no file"
-            yield _Found(item, error=ImageError(f"{item}: {only}; check the pattern"))
+            why = "matches no file; check the pattern"
+            if found:
+                why = "matches only results of this program; check the pattern"
+            elif matches and not own:
+                why = f"matches only what lies in {output}, where the results go"
+            yield _Found(item, error=ImageError(f"{item}: {why}"))
         for file, error in wanted.items():
             below = os.path.relpath(file, root or ".")
             outside = below.startswith(os.path.join("..", ""))  # by `..` after a wildcard
@@ -442,13 +452,15 @@ def _missing(path: str) -> ImageError | None:
     return None
 
 
-def _lies_in(path: str, folder: _Place, root: str) -> bool:
-    """Whether a path is a folder below another one (``root``), or in it."""
-    while path != root and path != (above := os.path.dirname(path)):
-        if os.path.isdir(path) and _Places.of_folder(path) == folder:
-            return True
-        path = above
-    return False
+def _lies_in(folder: str, output: _Place, known: dict[_Place, bool]) -> bool:
+    """Whether a folder is another one or below it. Of the places that are ``known`` it is; that grows."""
+    if os.pardir in folder.split(os.sep):  # else by its names, through links
+        folder = os.path.realpath(folder)
+    place = _Places.of_folder(folder)
+    if place not in known:
+        above = os.path.dirname(folder)
+        known[place] = place == output or (above != folder and _lies_in(above, output, known))
+    return known[place]
 
 
 def _output_folder(output: str | None) -> _Place | None:

@@ -235,14 +235,21 @@ def test_patterns_mirror_the_tree_and_leave_out_results(here, dn, capsys):
     assert run(["denoise", "in/sub/b.denoised.png", "-o", "again.png", *dn]) == 0
 
 
-def test_patterns_leave_out_the_output_folder_and_stay_in_it(here, dn):
+def test_patterns_leave_out_the_output_folder_and_stay_in_it(here, dn, capsys):
     picture("in/a.png")
     for _ in range(3):
         assert run(["denoise", "in/**/*.png", "-o", "in/clean", "--tag", "", "--overwrite", *dn]) == 0
         assert tree(here / "in") == ["a.png", "clean/a.png"]
-    assert run(["denoise", "in/*/*.png", "-o", "in/clean", "--tag", "x", *dn]) == 1  # nothing else is there
+    capsys.readouterr()
+    assert run(["denoise", "in/*/*.png", "-o", "in/clean", "--tag", "x", *dn]) == 1
+    assert "matches only what lies in in/clean, where the results go" in one_line(capsys.readouterr().err)
     assert run(["denoise", "in/clean/*.png", "-o", "in/clean", "--tag", "again", *dn]) == 0  # what is named
     assert tree(here / "in" / "clean") == ["a.again.png", "a.png"]
+    assert run(["denoise", "in/*/../*.png", "-o", "in/clean", "--tag", "up", *dn]) == 0
+    assert tree(here / "in") == ["a.png", "clean/a.again.png", "clean/a.png", "clean/a.up.png"]
+    assert (
+        run(["denoise", "in/*/../*.png", "-o", "in", "--tag", "here", *dn]) == 0
+    )  # where the pattern begins
     picture("b.png")
     assert run(["denoise", "in/*/../../b*.png", "-o", "out", *dn]) == 0
     assert tree(here / "out") == ["b.denoised.png"]

@@ -735,6 +735,8 @@ def test_what_a_jpeg_cannot_hold_of_a_resolution_is_told(tmp_path, dpi):
     picture = Picture(pixels, "RGB", "RGB", metadata={"dpi": (dpi, dpi)})
     assert write_picture(picture, tmp_path / "a.jpg") == ("a JPEG cannot hold the resolution",)
     assert "dpi" not in read_picture(tmp_path / "a.jpg").metadata
+    unknown = replace(picture, metadata={"dpi": (0, 0)})
+    assert write_picture(unknown, tmp_path / "c.jpg") == ()
     most = replace(picture, metadata={"dpi": (65535, 1)})
     assert write_picture(most, tmp_path / "b.jpg") == ()
     assert read_picture(tmp_path / "b.jpg").metadata["dpi"] == (65535, 1)
@@ -760,6 +762,8 @@ def test_equal_pages_that_become_one_frame_are_told(tmp_path, suffix):
     assert len(read_picture(tmp_path / f"a{suffix}", every=True).frames) == 3
     others = replace(picture, more=picture.more[1:])
     assert not any("equal" in note for note in write_picture(others, tmp_path / f"b{suffix}"))
+    lossy = write_picture(others, tmp_path / "c.webp", quality=50)
+    assert lossy[-1] == "nearly equal pages in a row are one frame in WEBP"
 
 
 def test_writing_an_opened_animation_tells_what_is_lost(tmp_path):

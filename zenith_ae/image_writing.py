@@ -7,6 +7,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
@@ -118,7 +119,8 @@ def _jpeg_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
         if len(options.get(key, b"")) > 65000:
             del options[key]
             notes.append(f"{key.upper()} is too long for a JPEG")
-    if not all(1 <= round(number) <= _MOST_DPI for number in options.get("dpi", ())):
+    dpi = options.get("dpi", (0, 0))
+    if any(dpi) and not all(1 <= round(number) <= _MOST_DPI for number in dpi):
         del options["dpi"]
         notes.append("a JPEG cannot hold the resolution")
     if iptc := options.pop("iptc", b""):
@@ -132,7 +134,8 @@ def _png_options(options: dict[str, Any], picture: Picture) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if len(options.get("icc_profile", b"")) > MAX_TEXT_CHUNK:  # Pillow would not open the file
         del options["icc_profile"]
-        notes = ("the ICC profile is too long for a PNG, so the colours look different",)
+        if _has_profile(picture):
+            notes = ("the ICC profile is too long for a PNG, so the colours look different",)
     gamma, texts = float(picture.metadata.get("gamma", 0)), options.pop("text", {})
     if "xmp" in options or gamma or texts:
         chunks = PngInfo()
@@ -397,8 +400,10 @@ def _animate(pages: Sequence[_Page], picture: Picture, format: str) -> tuple[str
     times = options.pop("loop") if format == "AVIF" else 0
     if picture.format == "TIFF":
         notes: tuple[str, ...] = (f"the pages are frames of an animation in {format}",)
-        if format != "AVIF" and any(a.image.tobytes() == b.image.tobytes() for a, b in pairwise(pages)):
-            notes = (*notes, f"equal pages in a row are one frame in {format}")
+        lossy = format == "WEBP" and not options.get("lossless")
+        prints = [sha256(page.image.tobytes()).digest() for page in pages]
+        if format != "AVIF" and (lossy or any(a == b for a, b in pairwise(prints))):
+            notes = (*notes, f"{'nearly ' * lossy}equal pages in a row are one frame in {format}")
         return notes
     if times:
         return (f"AVIF plays the animation over and over, not {times} time{'s' * (times > 1)}",)

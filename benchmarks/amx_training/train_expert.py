@@ -2,10 +2,11 @@
 
 ``python benchmarks/amx_training/train_expert.py --init zenith-denoise-fast -o expert.safetensors`` goes on
 with the expert ("white") of a denoiser and writes all of the denoiser with it, every few minutes and at the
-end. It learns what ``zenith-ae train denoise --only white --loss psnr`` teaches (docs/training.md), but the
-network's gradients come from unet_step.c, which the C compiler (``$CC``, or gcc) builds at the start. That
-knows U-nets of Zenith blocks without tiles or groups, as all shipped experts are. Crops have 128 pixels a
-side, in the last third 256.
+end; its sorter has to learn again then. It learns about what ``zenith-ae train denoise --only white --loss
+psnr`` teaches (docs/training.md; see `Lessons`), but the network's gradients come from unet_step.c, which the
+C compiler (``$CC``, or gcc 11) builds at the start. That knows U-nets of Zenith blocks without tiles or
+groups, as all shipped experts are. Crops have 128 pixels a side, in the last three tenths 256. Batches depend
+on the clock, so that no two trainings are alike.
 
 ``--compare`` trains nothing: it prints how far the gradients are from torch's in float32, beside torch's in
 bf16, and the times of a step, measured in turns.
@@ -18,12 +19,15 @@ import ctypes
 import math
 import os
 import queue
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -39,9 +43,9 @@ from common import SHARED, script_parser
 
 from zenith_ae.batches import LUMA, orient
 from zenith_ae.engine.limits import default_threads
-from zenith_ae.models import spec
+from zenith_ae.models import spec, zoo
 from zenith_ae.models.modules import Network
-from zenith_ae.training.data import SMALLEST_SCALE, ImagePool, load_pool
+from zenith_ae.training.data import SMALLEST_SCALE, ImagePool, load_pool, middle
 from zenith_ae.training.degradations import MIXTURES, UNEVEN, flat_area
 from zenith_ae.training.muon import Muon
 from zenith_ae.training.restore import log_error
@@ -51,6 +55,8 @@ from zenith_ae.weights import load_weights, save_weights
 SIDE, LAST_SIDE = 128, 256  # of crops: at 1/8 their rows are whole tiles of 16 pixels
 LAST = 0.3  # share of the training that has the larger crops
 SIGMAS = 15, 25, 50
+MOST_CHANNELS = 1024  # of unet_step.c
+FLAGS = "-O3", "-march=sapphirerapids", "-fopenmp", "-shared", "-fPIC"
 BLOCK_PARAMETERS = (
     "compress.weight",
     "compress.bias",
@@ -65,14 +71,7 @@ def library() -> ctypes.CDLL:
     """unet_step.c, compiled."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "unet_step.so")
-        command = [
-            os.environ.get("CC", "gcc"),
-            "-O3",
-            "-march=sapphirerapids",
-            "-fopenmp",
-            "-shared",
-            "-fPIC",
-        ]
+        command = [*shlex.split(os.environ.get("CC", "gcc")), *FLAGS]
         subprocess.run([*command, str(Path(__file__).with_name("unet_step.c")), "-o", str(path)], check=True)
         lib = ctypes.CDLL(str(path))
     lib.net_new.restype = ctypes.c_void_p
@@ -100,8 +99,17 @@ def plan(layers: spec.Layers) -> tuple[list[tuple[int, int, int, int]], list[Slo
     Raises
     ------
     ValueError
-        If unet_step.c does not know a layer.
+        If it is another network than unet_step.c knows.
     """
+    blocks = Counter(layer.channels for layer in layers if isinstance(layer, spec.ZenithBlock))
+    widths = sorted(blocks)
+    known = len(widths) == 3 and not any(width % 16 for width in widths)
+    if known:
+        (a, b, c), (half, quarter, eighth) = widths, (blocks[width] for width in widths)
+        known = max(4 * b, c) <= MOST_CHANNELS
+        known = known and layers == zoo.denoising_unet((a, b, c), (half // 2, quarter // 2, eighth))
+    if not known:
+        raise ValueError("unet_step.c knows U-nets as of zenith-denoise alone, of widths that 16 divides")
     linear, block, keep, unshuffle, shuffle_add = range(5)
     rows: list[tuple[int, int, int, int]] = []
     slots: list[Slot] = []
@@ -114,32 +122,43 @@ def plan(layers: spec.Layers) -> tuple[list[tuple[int, int, int, int]], list[Slo
         layer, i, inputs, outputs = step.layer, step.index, step.cin, step.cout
         shapes, whole = layer.params(), np.arange(outputs)
         match layer:
-            case spec.PixelUnshuffle(r=2):
+            case spec.PixelUnshuffle():
                 columns = unshuffled(inputs)
                 if i:  # unet_step.c begins with an unshuffled picture
                     rows.append((unshuffle, inputs, outputs, 0))
                 continue
-            case spec.Linear(groups=1, bias=True):
-                shuffled = i + 1 < len(layers) and isinstance(layers[i + 1], spec.PixelShuffle)
-                order = unshuffled(outputs // 4) if shuffled else whole
+            case spec.Linear():
+                order = unshuffled(outputs // 4) if isinstance(layers[i + 1], spec.PixelShuffle) else whole
                 rows.append((linear, inputs, outputs, first()))
                 slots.append(Slot(f"{i}.weight", shapes["weight"], first(), order, columns))
                 slots.append(Slot(f"{i}.bias", shapes["bias"], first(), order, None))
-            case spec.ZenithBlock(tile=0, groups=1, eyes=True) if layer.hidden == inputs:
+            case spec.ZenithBlock():
                 rows.append((block, inputs, outputs, first()))
                 for name in BLOCK_PARAMETERS:
                     slots.append(Slot(f"{i}.{name}", shapes[name], first(), whole, None))
             case spec.Keep():
                 rows.append((keep, 0, 0, 0))
-            case spec.PixelShuffle(r=2):
-                if i + 1 < len(layers):
-                    rows.append((shuffle_add, 0, outputs, 0))
-            case spec.Add() if isinstance(layers[i - 1], spec.PixelShuffle):
-                pass
-            case _:
-                raise ValueError(f"layer {i}: unet_step.c does not know {layer}")
+            case spec.PixelShuffle() if i + 1 < len(layers):  # with the Add behind it
+                rows.append((shuffle_add, 0, outputs, 0))
         columns = None
     return rows, slots
+
+
+def values_in(flat: Tensor, slots: list[Slot], tensors: Mapping[str, np.ndarray]) -> None:
+    """Put those of a `Network` into their places."""
+    for slot in slots:
+        value = tensors[slot.name].astype(np.float32)[slot.rows]
+        _part(flat, slot).copy_(torch.from_numpy(value if slot.columns is None else value[:, slot.columns]))
+
+
+def values_of(flat: Tensor, slots: list[Slot]) -> dict[str, np.ndarray]:
+    """Those of a `Network` from their places."""
+    found = {}
+    for slot in slots:
+        value = _part(flat, slot).numpy()
+        found[slot.name] = np.empty_like(value)
+        found[slot.name][slot.rows if slot.columns is None else np.ix_(slot.rows, slot.columns)] = value
+    return found
 
 
 class Expert:
@@ -179,23 +198,15 @@ class Expert:
             if not net:
                 raise OSError("this CPU, or its system, has no AMX")
             self.nets[side] = ctypes.c_void_p(net)
+            weakref.finalize(self, self.lib.net_free, self.nets[side])
 
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Take values from those of a `Network`."""
-        for slot in self.slots:
-            value = tensors[slot.name].astype(np.float32)[slot.rows]
-            self.parameters[slot.name].copy_(
-                torch.from_numpy(value if slot.columns is None else value[:, slot.columns])
-            )
+        values_in(self.flat, self.slots, tensors)
 
     def tensors(self, flat: Tensor) -> dict[str, np.ndarray]:
         """``flat``, ``gradients`` or others like them as those of a `Network`."""
-        found = {}
-        for slot in self.slots:
-            value = _part(flat, slot).numpy()
-            found[slot.name] = np.empty_like(value)
-            found[slot.name][slot.rows if slot.columns is None else np.ix_(slot.rows, slot.columns)] = value
-        return found
+        return values_of(flat, self.slots)
 
     def step(
         self, degraded: np.ndarray, level: np.ndarray, target: np.ndarray, *, learning: bool = True
@@ -228,9 +239,12 @@ def _pointer(array: np.ndarray) -> ctypes.c_void_p:
 class Lessons:
     """Crops with noise that is independent from pixel to pixel: `MIXTURES` "white", made faster.
 
+    What differs from ``train denoise``: more reduced crops, of fixed copies; some vivid ones; fewer with
+    plain parts or told too high a level; and one level in twenty a little wrong in place of estimated ones.
+
     Parameters
     ----------
-    pool : photographs.
+    pool : photographs, no side shorter than `LAST_SIDE`.
     reduced : share of the crops from copies reduced by up to 1 / `SMALLEST_SCALE`, three of each photograph.
     vivid : share of the crops with stronger colours and other tone curves.
     framed : share with plain parts, `flat_area`.
@@ -241,7 +255,7 @@ class Lessons:
     def __init__(
         self, pool: ImagePool, reduced: float = 0.45, vivid: float = 0.05, framed: float = 0.08
     ) -> None:
-        self.pictures = [p for p in pool.images if min(p.shape[:2]) >= LAST_SIDE]
+        self.pictures = pool.images
         rng = np.random.default_rng(0)
         self.copies = [[_reduced(p, rng) for p in self.pictures] for _ in range(self.COPIES)]
         areas = np.cumsum([p.shape[0] * p.shape[1] for p in self.pictures])
@@ -249,6 +263,9 @@ class Lessons:
         self.reduced, self.vivid, self.framed = reduced, vivid, framed
         self.mixture = MIXTURES["white"]
         self.rare = replace(self.mixture, gaussian=0.0)
+        assert self.mixture.whole == 1 and not (
+            self.mixture.weak or self.mixture.speckled or self.mixture.zoomed
+        )
 
     def batch(
         self, rng: np.random.Generator, count: int, side: int
@@ -342,13 +359,8 @@ def psnr_told(expert: Expert, flat: Tensor, pictures: list[np.ndarray]) -> dict[
 
 
 def middles(pool: ImagePool) -> list[np.ndarray]:
-    """Of those pictures that are large enough: `LAST_SIDE` pixels a side, in [0, 1]."""
-    found = []
-    for picture in pool.images:
-        top, left = ((n - LAST_SIDE) // 2 for n in picture.shape[:2])
-        if min(top, left) >= 0:
-            found.append(picture[top : top + LAST_SIDE, left : left + LAST_SIDE].astype(np.float32) / 255)
-    return found
+    """Of `LAST_SIDE` pixels a side, in [0, 1]."""
+    return [picture[middle(picture.shape[:2], LAST_SIDE)].astype(np.float32) / 255 for picture in pool.images]
 
 
 def train(
@@ -362,18 +374,25 @@ def train(
     average = expert.flat.clone()
     start = last = time.monotonic()
     progress = 0.0
-    ready: queue.Queue[tuple[np.ndarray, np.ndarray, np.ndarray]] = queue.Queue(3)
+    ready: queue.Queue[tuple[np.ndarray, np.ndarray, np.ndarray] | BaseException] = queue.Queue(3)
 
     def make_batches() -> None:
         rng = np.random.default_rng(args.seed)
-        while progress < 1:
-            late = progress >= 1 - LAST
-            ready.put(lessons.batch(rng, args.batch // (2 if late else 1), LAST_SIDE if late else SIDE))
+        try:
+            while progress < 1:
+                count, side = (
+                    ((args.batch + 1) // 2, LAST_SIDE) if progress >= 1 - LAST else (args.batch, SIDE)
+                )
+                ready.put(lessons.batch(rng, count, side))
+        except BaseException as error:
+            ready.put(error)
 
     threading.Thread(target=make_batches, daemon=True).start()
     step, pixels = 0, 0
     while (progress := (time.monotonic() - start) / (60 * args.minutes)) < 1:
         batch = ready.get()
+        if isinstance(batch, BaseException):
+            raise batch
         expert.step(*batch)
         nn.utils.clip_grad_norm_([*matrices, *others], 1.0)
         step += 1
@@ -436,21 +455,26 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, default=Path("expert.safetensors"))
     parser.add_argument("--minutes", type=float, default=35)
     parser.add_argument("--lr", type=float, default=1.5e-4)
-    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch", type=positive, default=32)
     parser.add_argument("--ema", type=float, default=0.999)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--threads", type=positive, default=default_threads())
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     parser.add_argument(
         "--compare", action="store_true", help="compare gradients and times with torch's instead"
     )
     args = parser.parse_args()
 
+    if args.out.exists() and not (args.overwrite or args.compare):
+        parser.error(f"{args.out} exists; choose another -o, or --overwrite")
     weights = load_weights(args.init)
+    if "white" not in weights.config.parts:
+        parser.error(f"{args.init} has no expert")
     layers = weights.config.parts["white"]
     expert = Expert(layers, args.threads)
     expert.load(weights.part("white"))
     bsds, photographs = str(SHARED / "data/train_bsds400.tar"), str(SHARED / "data/train_photos1000.tar")
-    pool, validation = load_pool(args.data or [bsds, bsds, photographs]).split(16, seed=0)
+    pool, validation = load_pool(args.data or [bsds, bsds, photographs], smallest=LAST_SIDE).split(16, seed=0)
     lessons = Lessons(pool)
     if args.compare:
         torch.set_num_threads(args.threads)
@@ -459,13 +483,22 @@ def main() -> None:
     pictures = middles(validation)
 
     def report(flat: Tensor, line: str) -> None:
-        found = {f"white.{name}": value for name, value in expert.tensors(flat).items()}
-        save_weights(args.out, weights.config, dict(weights.tensors) | found, weights.metadata)
         scores = psnr_told(expert, flat, pictures)
         print(line + "".join(f"; sigma {s}: {score:.3f} dB" for s, score in scores.items()), flush=True)
 
+    def save(flat: Tensor, line: str) -> None:
+        found = {f"white.{name}": value for name, value in expert.tensors(flat).items()}
+        save_weights(args.out, weights.config, dict(weights.tensors) | found, weights.metadata)
+        report(flat, line)
+
     report(expert.flat, "begins")
-    train(expert, lessons, args, report)
+    train(expert, lessons, args, save)
+
+
+def positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@
    for B they are interleaved, in tiles of 16 x 16 pairs. */
 #define _GNU_SOURCE
 #include <immintrin.h>
-#include <math.h>
 #include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -633,12 +632,12 @@ static void measure(Net *net)
         net->largest = bytes > net->largest ? bytes : net->largest;
         sum += 4 * bytes;  /* forward three for a block; backward two for a shuffle, one for a linear layer */
     }
-    /* Four of `backward`, two of its present block, the unshuffled input, its gradient and the residual. */
+    /* Four of `backward`, two of its present block and two to spare; the unshuffled input, its gradient, the residual. */
     net->all = (sum + 8 * net->largest + (size_t)net->side * net->side * TILE * 2 + 4096 * MOST_OPS) / 64 * 64;
 }
 
-/* A network from rows (kind, inputs, outputs, first parameter), for crops of side x side, a power of two from 128
-   on; null without AMX. */
+/* A network from rows (kind, inputs, outputs, first parameter), for crops of 128 or 256 pixels a side; null
+   without AMX. */
 Net *net_new(const long *rows, int count, long parameters, int side, int threads)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
@@ -659,7 +658,7 @@ Net *net_new(const long *rows, int count, long parameters, int side, int threads
             op->forward[j] = aligned_alloc(64, bytes);
             op->backward[j] = aligned_alloc(64, bytes);
         }
-        if (op->kind == BLOCK) op->kernels = aligned_alloc(64, (size_t)op->inputs * 9 * 4 * sizeof *op->kernels);
+        if (op->kind == BLOCK) op->kernels = aligned_alloc(64, (size_t)op->inputs * 9 * sizeof *op->kernels);
     }
     measure(net);
     net->arenas = calloc(threads, sizeof *net->arenas);
