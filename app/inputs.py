@@ -412,16 +412,14 @@ def _expand(item: str, kind: Kind, output: str | None, foreign: set[str]) -> Ite
         matches = sorted({match for match in _matches(item, unread) if not is_device(match)})
         avoid = _output_folder(output)
         root = _root(item)
-        own, known = matches, {_Places.of_folder(root): False}
-        if avoid is not None:
-            own = [
-                m
-                for m in matches
-                if not _lies_in(m if os.path.isdir(m) else os.path.dirname(m), avoid, known)
-            ]
-        found = [
-            f for m in own for f in (_walk(m, kind, output, foreign) if os.path.isdir(m) else [(m, None)])
-        ]
+        top, known = _Places.of_folder(root), dict[str, bool]()
+        found, own = [], 0
+        for match in matches:
+            is_folder = os.path.isdir(match)
+            folder = match if is_folder else os.path.dirname(match)
+            if avoid is None or not _lies_in(folder, avoid, top, known):
+                own += 1
+                found += _walk(match, kind, output, foreign) if is_folder else [(match, None)]
         wanted = {file: error for file, error in found if error or not is_result(file, kind.tag)}
         if not wanted and not unread:
             why = "matches no file; check the pattern"
@@ -452,15 +450,16 @@ def _missing(path: str) -> ImageError | None:
     return None
 
 
-def _lies_in(folder: str, output: _Place, known: dict[_Place, bool]) -> bool:
-    """Whether a folder is another one or below it. Of the places that are ``known`` it is; that grows."""
-    if os.pardir in folder.split(os.sep):  # else by its names, through links
-        folder = os.path.realpath(folder)
-    place = _Places.of_folder(folder)
-    if place not in known:
-        above = os.path.dirname(folder)
-        known[place] = place == output or (above != folder and _lies_in(above, output, known))
-    return known[place]
+def _lies_in(folder: str, output: _Place, top: _Place, known: dict[str, bool]) -> bool:
+    """Whether a folder below ``top`` is another one there, or in it; ``known`` is for later calls."""
+    if folder not in known:
+        # By its names, through links, but for those that go back.
+        here = os.path.realpath(folder) if os.pardir in folder.split(os.sep) else folder
+        place, above = _Places.of_folder(here), os.path.dirname(here)
+        known[folder] = place != top and (
+            place == output or (above != here and _lies_in(above, output, top, known))
+        )
+    return known[folder]
 
 
 def _output_folder(output: str | None) -> _Place | None:

@@ -808,7 +808,7 @@ def test_the_sorter_learns_which_network_makes_the_better_picture(photos, tmp_pa
 def test_an_elder_teaches_all_levels_but_those_of_loud_white_noise_and_drawings(
     photos, denoiser, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(restore, "flat_area", lambda picture, rng: np.zeros(picture.shape[:2], bool))
+    monkeypatch.setattr(degradations, "flat_area", lambda picture, rng: np.zeros(picture.shape[:2], bool))
     first = restore.train_restoration(denoiser, [str(photos)], steps(tmp_path / "a", 2))
     before = load_weights(first).tensors
     silent = dict.fromkeys(Mixture.KINDS, 0.0)

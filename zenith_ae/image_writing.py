@@ -401,13 +401,18 @@ def _animate(pages: Sequence[_Page], picture: Picture, format: str) -> tuple[str
     if picture.format == "TIFF":
         notes: tuple[str, ...] = (f"the pages are frames of an animation in {format}",)
         lossy = format == "WEBP" and not options.get("lossless")
-        prints = [sha256(page.image.tobytes()).digest() for page in pages]
-        if format != "AVIF" and (lossy or any(a == b for a, b in pairwise(prints))):
+        if format != "AVIF" and (lossy or _repeats(pages)):
             notes = (*notes, f"{'nearly ' * lossy}equal pages in a row are one frame in {format}")
         return notes
     if times:
         return (f"AVIF plays the animation over and over, not {times} time{'s' * (times > 1)}",)
     return ()
+
+
+def _repeats(pages: Sequence[_Page]) -> bool:
+    """Whether a page is equal to the one before it."""
+    prints = (sha256(page.image.tobytes()).digest() for page in pages)
+    return any(a == b for a, b in pairwise(prints))
 
 
 def _prepare(

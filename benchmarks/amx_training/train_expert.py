@@ -20,7 +20,6 @@ import math
 import os
 import queue
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,10 +42,12 @@ from common import SHARED, script_parser
 
 from zenith_ae.batches import LUMA, orient
 from zenith_ae.engine.limits import default_threads
+from zenith_ae.measure import in_turn
+from zenith_ae.metrics import psnr
 from zenith_ae.models import spec, zoo
 from zenith_ae.models.modules import Network
 from zenith_ae.training.data import SMALLEST_SCALE, ImagePool, load_pool, middle
-from zenith_ae.training.degradations import MIXTURES, UNEVEN, flat_area
+from zenith_ae.training.degradations import MIXTURES, UNEVEN, make_plain
 from zenith_ae.training.muon import Muon
 from zenith_ae.training.restore import log_error
 from zenith_ae.training.sorting import LEAST_ERROR
@@ -247,7 +248,7 @@ class Lessons:
     pool : photographs, no side shorter than `LAST_SIDE`.
     reduced : share of the crops from copies reduced by up to 1 / `SMALLEST_SCALE`, three of each photograph.
     vivid : share of the crops with stronger colours and other tone curves.
-    framed : share with plain parts, `flat_area`.
+    framed : share with plain parts, `make_plain`.
     """
 
     COPIES = 3
@@ -284,9 +285,7 @@ class Lessons:
             if rng.random() < 0.03:  # told too much, which must do no harm
                 level[i] *= np.float32(rng.uniform(1, 2.5))
             if rng.random() < self.framed:
-                colour = (np.zeros(3), np.ones(3), rng.random(3))[rng.integers(3)].astype(np.float32)
-                plain = flat_area(target[i], rng)
-                degraded[i][plain] = target[i][plain] = np.round(colour * 255) / 255
+                make_plain(degraded[i], target[i], rng)
         return degraded, level, target
 
     def _crop(self, rng: np.random.Generator, side: int) -> np.ndarray:
@@ -352,8 +351,7 @@ def psnr_told(expert: Expert, flat: Tensor, pictures: list[np.ndarray]) -> dict[
         degraded = clean + np.float32(sigma / 255) * np.stack(noise)
         level = np.full(clean.shape[:3], sigma / 255, np.float32)
         restored = expert.step(degraded, level, clean, learning=False)[1]
-        errors = np.square(restored.clip(0, 1) - clean).mean(axis=(1, 2, 3))
-        scores[sigma] = float(-10 * np.log10(errors).mean())
+        scores[sigma] = float(np.mean(list(map(psnr, restored.clip(0, 1), clean))))
     expert.flat.copy_(kept)
     return scores
 
@@ -437,15 +435,14 @@ def compare(expert: Expert, layers: spec.Layers, lessons: Lessons, args: argpars
         size = np.linalg.norm(value) or 1.0
         errors = [np.linalg.norm(found[name] - value) / size for found in (bf16, ours)]
         print(f"{name:40s} {errors[0]:11.4f} {errors[1]:12.4f}")
-    times: dict[str, list[float]] = {"torch, float32": [], "torch, bf16": [], "unet_step.c": []}
-    for _ in range(9):
-        for way, call in zip(times, (lambda: by_torch(False), lambda: by_torch(True), by_us), strict=True):
-            start = time.perf_counter()
-            call()
-            times[way].append(time.perf_counter() - start)
+    ways = {
+        "torch, float32": lambda: by_torch(False),
+        "torch, bf16": lambda: by_torch(True),
+        "unet_step.c": by_us,
+    }
     print(f"a step of {args.batch} crops of {SIDE}x{SIDE}, {args.threads} threads, median of 9:")
-    for way, found in times.items():
-        print(f"{way:16s} {1e3 * statistics.median(found):7.1f} ms")
+    for way, timing in in_turn(ways, rounds=9).items():
+        print(f"{way:16s} {1e3 * timing.median:7.1f} ms")
 
 
 def main() -> None:

@@ -502,6 +502,13 @@ def flat_area(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return light >= np.quantile(light, 1 - share) if shape == "bright" else light <= np.quantile(light, share)
 
 
+def make_plain(degraded: np.ndarray, target: np.ndarray, rng: np.random.Generator) -> None:
+    """Give both pictures (H, W, 3) one plain colour in place where they could have one (`flat_area`)."""
+    plain = flat_area(target, rng)
+    colour = rng.choice((np.zeros(3), np.ones(3), rng.random(3))).astype(np.float32)
+    degraded[plain] = target[plain] = np.round(colour * 255) / 255
+
+
 def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A photograph (H, W, 3) as people and phones leave it: brighter, of more contrast, more vivid, sharper.
 

@@ -27,7 +27,7 @@ from ..models.zoo import with_expert
 from ..pipelines import SIGMA_LIMIT, SIGMA_UNIT, Denoiser, load
 from ..weights import Weights, load_weights, save_weights
 from .data import ImagePool, load_pool, middle, random_crops
-from .degradations import FINE_QUALITY, MIXTURES, Mixture, blur, edited, flat_area, is_drawn, jpeg
+from .degradations import FINE_QUALITY, MIXTURES, Mixture, blur, edited, is_drawn, jpeg, make_plain
 from .device_batches import DevicePool, WhiteNoise, is_white
 from .sorting import LEAST_ERROR, SorterRecipe, outcomes, table_size
 from .trainer import TrainConfig, Trainer, plain_options, psnr, to_tensor
@@ -325,9 +325,7 @@ class RestoreRecipe:
                 degraded[k] = jpeg(target[k : k + 1], rng, quality, subsample=rng.random() < 0.75)[0][0]
         whole = degraded.copy() if self.elder is not None else degraded
         for k in np.flatnonzero(~drawn & (rng.random(n) < self.framed)):
-            plain = flat_area(target[k], rng)
-            colour = rng.choice((np.zeros(3), np.ones(3), rng.random(3))).astype(np.float32)
-            degraded[k, plain] = target[k, plain] = np.round(colour * 255) / 255
+            make_plain(degraded[k], target[k], rng)
         estimated = rng.random(n) < np.where(white, self.estimated, self.estimated_other)
         if kept:
             estimated |= still
