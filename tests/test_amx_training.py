@@ -99,6 +99,25 @@ def test_values_have_a_place_each_and_come_back(amx_training: ModuleType, name: 
     assert all(np.array_equal(again[key], values[key]) for key in values)
 
 
+def test_new_blocks_change_nothing_at_first(amx_training: ModuleType) -> None:
+    torch.manual_seed(0)
+    network = Network(LAYERS, 4)
+    blocks = [i for i, layer in enumerate(LAYERS) if isinstance(layer, spec.ZenithBlock)]
+    after = [blocks[0], blocks[-1], blocks[-1]]
+    layers, values, new = amx_training.grown(
+        LAYERS, {key: value.numpy() for key, value in network.state_dict().items()}, after
+    )
+    assert new == [blocks[0] + 1, blocks[-1] + 2, blocks[-1] + 3]
+    assert [layer for i, layer in enumerate(layers) if i not in new] == list(LAYERS)
+    larger = Network(layers, 4)
+    larger.load_state_dict({key: torch.from_numpy(value) for key, value in values.items()})
+    picture = torch.rand(1, 4, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(larger(picture), network(picture))
+    _, slots = amx_training.plan(layers)
+    assert {slot.name for slot in slots} == set(values)
+
+
 def test_channels_of_an_unshuffled_picture_are_ordered_by_place(amx_training: ModuleType) -> None:
     picture = torch.arange(3 * 2 * 2).view(1, 3, 2, 2)
     theirs = torch.nn.functional.pixel_unshuffle(picture, 2).flatten().numpy()

@@ -6,7 +6,8 @@ end; its sorter has to learn again then. It learns about what ``zenith-ae train 
 psnr`` teaches (docs/training.md; see `Lessons`), but the network's gradients come from unet_step.c, which the
 C compiler (``$CC``, or gcc 11) builds at the start. That knows U-nets of Zenith blocks without tiles or
 groups, as all shipped experts are. Crops have 128 pixels a side, in the last three tenths 256. Batches depend
-on the clock, so that no two trainings are alike.
+on the clock, so that no two trainings are alike. ``--blocks-after 8 15`` makes the network larger: it begins
+with the same results, and the new blocks learn faster than the others.
 
 ``--compare`` trains nothing: it prints how far the gradients are from torch's in float32, beside torch's in
 bf16, and the times of a step, measured in turns.
@@ -26,9 +27,9 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,12 +49,13 @@ from zenith_ae.models import spec, zoo
 from zenith_ae.models.modules import Network
 from zenith_ae.training.data import SMALLEST_SCALE, ImagePool, load_pool, middle
 from zenith_ae.training.degradations import MIXTURES, UNEVEN, make_plain
-from zenith_ae.training.muon import Muon
+from zenith_ae.training.muon import SCALE, Muon
 from zenith_ae.training.restore import log_error
 from zenith_ae.training.sorting import LEAST_ERROR
 from zenith_ae.weights import load_weights, save_weights
 
 SIDE, LAST_SIDE = 128, 256  # of crops: at 1/8 their rows are whole tiles of 16 pixels
+NEW_PACE = 2.0  # learning rate of new blocks, in that of the others
 LAST = 0.3  # share of the training that has the larger crops
 SIGMAS = 15, 25, 50
 MOST_CHANNELS = 1024  # of unet_step.c
@@ -102,13 +104,12 @@ def plan(layers: spec.Layers) -> tuple[list[tuple[int, int, int, int]], list[Slo
     ValueError
         If it is another network than unet_step.c knows.
     """
-    blocks = Counter(layer.channels for layer in layers if isinstance(layer, spec.ZenithBlock))
-    widths = sorted(blocks)
+    widths = sorted({layer.channels for layer in layers if isinstance(layer, spec.ZenithBlock)})
     known = len(widths) == 3 and not any(width % 16 for width in widths)
     if known:
-        (a, b, c), (half, quarter, eighth) = widths, (blocks[width] for width in widths)
-        known = max(4 * b, c) <= MOST_CHANNELS
-        known = known and layers == zoo.denoising_unet((a, b, c), (half // 2, quarter // 2, eighth))
+        a, b, c = widths
+        stages = tuple(layer for layer, _ in groupby(layers))
+        known = max(4 * b, c) <= MOST_CHANNELS and stages == zoo.denoising_unet((a, b, c), (1, 1, 1))
     if not known:
         raise ValueError("unet_step.c knows U-nets as of zenith-denoise alone, of widths that 16 divides")
     linear, block, keep, unshuffle, shuffle_add = range(5)
@@ -143,6 +144,24 @@ def plan(layers: spec.Layers) -> tuple[list[tuple[int, int, int, int]], list[Slo
                 rows.append((shuffle_add, 0, outputs, 0))
         columns = None
     return rows, slots
+
+
+def grown(
+    layers: spec.Layers, tensors: Mapping[str, np.ndarray], after: list[int]
+) -> tuple[spec.Layers, dict[str, np.ndarray], list[int]]:
+    """A network with one more block after each of some blocks, which changes nothing as long as it is new.
+
+    Also its tensors, and the places of the new blocks. One place twice in ``after`` gets two new blocks.
+    """
+    origins = [(i, new) for i in range(len(layers)) for new in (False, *[True] * after.count(i))]
+    found = tuple(layers[i] for i, _ in origins)
+    values = {name: value.numpy() for name, value in Network(found, 4).state_dict().items()}
+    for place, (i, new) in enumerate(origins):
+        if new:
+            values[f"{place}.expand.weight"][:] = 0
+        else:
+            values |= {f"{place}.{name}": tensors[f"{i}.{name}"] for name in layers[i].params()}
+    return found, values, [place for place, (_, new) in enumerate(origins) if new]
 
 
 def values_in(flat: Tensor, slots: list[Slot], tensors: Mapping[str, np.ndarray]) -> None:
@@ -362,13 +381,24 @@ def middles(pool: ImagePool) -> list[np.ndarray]:
 
 
 def train(
-    expert: Expert, lessons: Lessons, args: argparse.Namespace, report: Callable[[Tensor, str], None]
+    expert: Expert,
+    new: list[int],
+    lessons: Lessons,
+    args: argparse.Namespace,
+    report: Callable[[Tensor, str], None],
 ) -> None:
-    """Train for some minutes; ``report`` gets the averaged parameters every four minutes and at the end."""
-    matrices = [p for name, p in expert.parameters.items() if p.ndim == 2]
-    others = [p for p in expert.parameters.values() if p.ndim != 2]
-    muon = Muon(matrices, torch.bfloat16)
-    adam = torch.optim.Adam(others, args.lr, betas=(0.9, 0.98), fused=True)
+    """Train for some minutes; ``report`` gets the averaged parameters every four minutes and at the end.
+
+    Layers at the places ``new`` learn at `NEW_PACE` times the rate of the others.
+    """
+    parameters = expert.parameters
+    fresh = [p for name, p in parameters.items() if int(name.partition(".")[0]) in new]
+    known = [p for name, p in parameters.items() if int(name.partition(".")[0]) not in new]
+    muon = Muon([p for p in known if p.ndim == 2], torch.bfloat16)
+    adam = torch.optim.Adam([p for p in known if p.ndim != 2], args.lr, betas=(0.9, 0.98), fused=True)
+    if fresh:
+        muon.add_param_group({"params": [p for p in fresh if p.ndim == 2], "scale": SCALE * NEW_PACE})
+        adam.add_param_group({"params": [p for p in fresh if p.ndim != 2], "scale": NEW_PACE})
     average = expert.flat.clone()
     start = last = time.monotonic()
     progress = 0.0
@@ -392,7 +422,7 @@ def train(
         if isinstance(batch, BaseException):
             raise batch
         expert.step(*batch)
-        nn.utils.clip_grad_norm_([*matrices, *others], 1.0)
+        nn.utils.clip_grad_norm_(parameters.values(), 1.0)
         step += 1
         lr = args.lr * min(step / 200, 1) * max(0.5 * (1 + math.cos(math.pi * progress)), 1e-3)
         for optimizer in (muon, adam):
@@ -448,6 +478,10 @@ def compare(expert: Expert, layers: spec.Layers, lessons: Lessons, args: argpars
 def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("--init", default="zenith-denoise-fast", help="denoiser whose expert is trained")
+    parser.add_argument(
+        "--blocks-after", type=int, nargs="+", default=[], metavar="LAYER",
+        help="add a block after each of these blocks, counted from 0 among all layers; one may come twice",
+    )  # fmt: skip
     parser.add_argument("--data", action="append", help="photographs [default: those of the shipped weights]")
     parser.add_argument("-o", "--out", type=Path, default=Path("expert.safetensors"))
     parser.add_argument("--minutes", type=float, default=35)
@@ -468,8 +502,14 @@ def main() -> None:
     if "white" not in weights.config.parts:
         parser.error(f"{args.init} has no expert")
     layers = weights.config.parts["white"]
+    for i in args.blocks_after:
+        if not 0 <= i < len(layers) or not isinstance(layers[i], spec.ZenithBlock):
+            blocks = [i for i, layer in enumerate(layers) if isinstance(layer, spec.ZenithBlock)]
+            parser.error(f"layer {i} is no block; these are: {', '.join(map(str, blocks))}")
+    layers, values, new = grown(layers, weights.part("white"), args.blocks_after)
+    config = replace(weights.config, parts={**weights.config.parts, "white": layers})
     expert = Expert(layers, args.threads)
-    expert.load(weights.part("white"))
+    expert.load(values)
     bsds, photographs = str(SHARED / "data/train_bsds400.tar"), str(SHARED / "data/train_photos1000.tar")
     pool, validation = load_pool(args.data or [bsds, bsds, photographs], smallest=LAST_SIDE).split(16, seed=0)
     lessons = Lessons(pool)
@@ -485,11 +525,12 @@ def main() -> None:
 
     def save(flat: Tensor, line: str) -> None:
         found = {f"white.{name}": value for name, value in expert.tensors(flat).items()}
-        save_weights(args.out, weights.config, dict(weights.tensors) | found, weights.metadata)
+        others = {name: value for name, value in weights.tensors.items() if not name.startswith("white.")}
+        save_weights(args.out, config, others | found, weights.metadata)
         report(flat, line)
 
     report(expert.flat, "begins")
-    train(expert, lessons, args, save)
+    train(expert, new, lessons, args, save)
 
 
 def positive(text: str) -> int:
