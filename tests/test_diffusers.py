@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import shutil
 import subprocess
@@ -69,6 +70,11 @@ def test_it_computes_what_autoencoder_tiny_computes(tiny, folder) -> None:
         assert list(np.ravel(mine.config[name])) == list(np.ravel(tiny.config[name])), name
     assert mine.dtype == torch.float32
     assert mine.device == torch.device("cpu")
+
+
+def test_names_of_shipped_weights_are_not_looked_for_elsewhere() -> None:
+    with pytest.raises(ConfigError, match=r"AutoencoderZenith.load\('zenith-taef2-nano'\) takes it"):
+        AutoencoderZenith.from_pretrained("zenith-taef2-nano")
 
 
 def test_loading_leaves_the_random_numbers_of_a_seed(nano, folder, tmp_path) -> None:
@@ -191,7 +197,39 @@ def test_float64_is_computed_exactly(nano) -> None:
     mine = AutoencoderZenith.load(nano)
     z = torch.randn(1, 32, 4, 4, generator=torch.Generator().manual_seed(0))
     exact = mine.decode(z).sample
-    torch.testing.assert_close(mine.double().decode(z.double()).sample, exact.double(), rtol=0, atol=1e-6)
+    double = mine.double().decode(z.double()).sample
+    torch.testing.assert_close(double, exact.double(), rtol=0, atol=1e-5)
+    assert torch.equal(double, mine.requires_grad_(True).decode(z.double()).sample)  # whoever computes
+    assert not torch.equal(double, double.float().double())
+    torch.testing.assert_close(mine.requires_grad_(False).decode(z).sample, exact)  # mixed types, natively
+
+
+def test_type_checkers_know_it(tmp_path) -> None:
+    """The decorators of diffusers have no types, and would hide those of the class."""
+    pytest.importorskip("mypy")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from zenith_ae.integrations.diffusers import AutoencoderZenith\n"
+        "vae = AutoencoderZenith.load('zenith-taef2')\n"
+        "vae.encode(vae.decode(vae.encode(vae.bn.weight).latents).sample, return_dict=False)[0]\n"
+        "vae.decode(1)\n"
+        "AutoencoderZenith.load(1.5)\n"
+    )
+    root = Path(zenith_ae.__file__).parents[1]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--follow-imports=silent",
+        f"--config-file={root}/pyproject.toml",
+    ]
+    done = subprocess.run(
+        [*command, program], cwd=tmp_path, env=os.environ | {"MYPYPATH": str(root)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert [line.partition(" error:")[0] for line in done.stdout.splitlines() if " error:" in line] == [
+        "program.py:4:", "program.py:5:"
+    ], done.stdout  # fmt: skip
 
 
 def test_latents_are_scaled_for_pictures_as_autoencoder_tiny_does(tiny, nano) -> None:

@@ -11,37 +11,47 @@ the same model.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from math import log2
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from zlib import crc32
 
 from ..engine import Engine, create
 from ..engine.geometry import multiple
 from ..errors import ConfigError, MissingDependencyError, WeightsError
 from ..models.spec import ModelConfig
-from ..weights import Weights, latent_numbers, load_weights, place_of
+from ..weights import Weights, available_weights, latent_numbers, load_weights, place_of
 
 try:
     import torch
     import torch.nn.functional as F
     from diffusers import AutoencoderTiny, ConfigMixin, ModelMixin
-    from diffusers.configuration_utils import register_to_config
     from diffusers.models.autoencoders.autoencoder_tiny import AutoencoderTinyOutput
     from diffusers.models.autoencoders.vae import AutoencoderMixin, DecoderOutput
-    from diffusers.utils.accelerate_utils import apply_forward_hook
     from torch import Tensor, nn
     from torch.nn.modules import module as every_module  # has the hooks of all
 
     from ..models.modules import Network
     from ..models.wht import is_plain
+
+    if not TYPE_CHECKING:
+        from diffusers.configuration_utils import register_to_config
+        from diffusers.utils.accelerate_utils import apply_forward_hook
 except ImportError as error:
     raise MissingDependencyError(
         "AutoencoderZenith needs diffusers 0.36 or newer: pip install 'zenith-ae[diffusers]' "
         f"({' '.join(str(error).split())})"
     ) from None
+
+if TYPE_CHECKING:  # those of diffusers have no types, and take away those of what they decorate
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+    def apply_forward_hook(method: Function) -> Function: ...
+    def register_to_config(init: Function) -> Function: ...
+
 
 _WITHOUT_EFFECT = ("training", "gradient_checkpointing")  # on what a module computes
 _PLAIN = (Tensor, nn.Parameter)  # others have operations of their own
@@ -139,7 +149,16 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:
-        """As of every diffusers model; an `AutoencoderTiny`, in a folder or on a hub, is converted."""
+        """As of every diffusers model; an `AutoencoderTiny`, in a folder or on a hub, is converted.
+
+        Raises
+        ------
+        ConfigError
+            If it is another kind of model, or the name of shipped weights, which `load` takes.
+        """
+        name = str(pretrained_model_name_or_path)
+        if name in available_weights() and not os.path.isdir(name):
+            raise ConfigError(f"{name} comes with zenith-ae: AutoencoderZenith.load({name!r}) takes it")
         hub = {name: options[name] for name in _HUB if name in options}
         config = cls.load_config(pretrained_model_name_or_path, **hub)
         kind = config.get("_class_name", cls.__name__)
@@ -201,12 +220,13 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         config = weights.config
         if config.kind != "autoencoder":
             raise ConfigError(f"{config.name} is of kind {config.kind}; a pipeline needs an autoencoder")
-        made: AutoencoderZenith = cls(  # by keywords: diffusers forgets what came without
+        numbers: dict[str, Any] = {**latent_numbers(weights)}
+        made = cls(  # by keywords: diffusers forgets what came without
             model=config.to_json(),
             latent_channels=config.latent_channels,
             block_out_channels=(64,) * (int(log2(config.factor)) + 1),
             space="" if weights.space == weights.hash else weights.space,
-            **latent_numbers(weights),
+            **numbers,
         ).float()  # whatever torch's default is
         state = {name: torch.from_numpy(tensor.copy()) for name, tensor in weights.tensors.items()}
         made.load_state_dict(state | {f"bn.{k}": v for k, v in made.bn.state_dict().items()})
@@ -216,6 +236,10 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     # -- AutoencoderTiny's interface ---------------------------------------------------------
 
+    @overload
+    def encode(self, x: Tensor, return_dict: Literal[True] = True) -> Encoded: ...
+    @overload
+    def encode(self, x: Tensor, return_dict: Literal[False]) -> tuple[Tensor]: ...
     @apply_forward_hook
     def encode(self, x: Tensor, return_dict: bool = True) -> Encoded | tuple[Tensor]:
         """Latents (N, C, H / 8, W / 8) of pictures (N, 3, H, W) in [-1, 1], or of one without N."""
@@ -228,6 +252,14 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         latents = self._run("encoder", exact / 2 + 0.5, native).to(x.dtype)
         return Encoded(latents=latents) if return_dict else (latents,)
 
+    @overload
+    def decode(
+        self, x: Tensor, generator: torch.Generator | None = None, return_dict: Literal[True] = True
+    ) -> DecoderOutput: ...
+    @overload
+    def decode(
+        self, x: Tensor, generator: torch.Generator | None = None, *, return_dict: Literal[False]
+    ) -> tuple[Tensor]: ...
     @apply_forward_hook
     def decode(
         self, x: Tensor, generator: torch.Generator | None = None, return_dict: bool = True
@@ -244,10 +276,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
 
     def forward(self, sample: Tensor, return_dict: bool = True) -> DecoderOutput | tuple[Tensor]:
         """The round trip of pictures (N, 3, H, W) in [-1, 1]."""
-        decoded: DecoderOutput | tuple[Tensor] = self.decode(
-            self.encode(sample).latents, return_dict=return_dict
-        )
-        return decoded
+        decoded = self.decode(self.encode(sample).latents)
+        return decoded if return_dict else (decoded.sample,)
 
     def scale_latents(self, x: Tensor) -> Tensor:
         """Latents as values in [0, 1], for storage in pictures."""
@@ -280,6 +310,8 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
         if every_module._global_forward_hooks or every_module._global_forward_pre_hooks:
             return False
         tensors = [x, *module.parameters()]
+        if all(t.dtype == torch.float64 for t in tensors):  # whose digits the engine does not have
+            return False
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             return False
         return all(t.device.type == "cpu" and type(t) in _PLAIN and is_plain(t) for t in tensors)
