@@ -455,7 +455,7 @@ def test_automatic_tiles_bound_the_memory_and_change_no_bit(architecture: str) -
 def test_tiles_that_fit_are_found_where_threads_take_most_of_the_memory(rows: int) -> None:
     """``rows``: bytes that all threads' rows take for each 1000 pixels of width, whatever the height."""
     config = zoo.build("zenith-denoise")
-    stage = geometry.Stage("denoiser", -1, config.parts["denoiser"], 4, True)
+    stage = geometry.Stage("denoiser", 0, config.parts["denoiser"], 4, True)
     size, budget, asked = (4000, 6000), 64 * 2**20, []
 
     def working_bytes(height: int, width: int) -> int:
@@ -536,7 +536,7 @@ def test_lengths_of_tiles_are_known_without_making_them(architecture: str, size:
 @pytest.mark.parametrize("budget", [1, 2**20, 2**24])
 def test_a_budget_that_is_too_small_costs_no_multiple_of_the_work(budget: int) -> None:
     config = zoo.build("zenith-denoise")
-    stage = geometry.Stage("denoiser", -1, config.parts["denoiser"], 4, True)
+    stage = geometry.Stage("denoiser", 0, config.parts["denoiser"], 4, True)
     size = (1024, 1536)
     tile = geometry.choose_tiles(stage, size, size, budget, lambda h, w: 100 * h * w)
     regions = geometry.regions(stage, size, size, tile)
@@ -557,7 +557,7 @@ def test_tiles_are_found_without_making_those_of_every_size(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = zoo.build("zenith-denoise")
-    stage = geometry.Stage("denoiser", -1, config.parts["denoiser"], 4, True)
+    stage = geometry.Stage("denoiser", 0, config.parts["denoiser"], 4, True)
     monkeypatch.setattr(geometry, "spans", None)
     asked = []
     required = geometry.required_input

@@ -99,7 +99,7 @@ class Engine(abc.ABC):
             for part, layers in config.parts.items()
         }
         self._whole = {
-            part: Stage(part, -1, layers, config.in_channels(part), True)
+            part: Stage(part, 0, layers, config.in_channels(part), True)
             for part, layers in config.parts.items()
         }
 

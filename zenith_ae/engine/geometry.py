@@ -65,11 +65,11 @@ def multiple(layers: Layers) -> int:
 class Stage:
     """A run of layers that is computed tile by tile, or (``tiled`` False) only in one piece.
 
-    ``index`` is its number in the part, -1 for a part that is computed whole.
+    ``first`` is the number of the first one in the part.
     """
 
     part: str
-    index: int
+    first: int
     layers: Layers
     in_channels: int
     tiled: bool
@@ -127,8 +127,8 @@ def split(part: str, layers: Layers, in_channels: int) -> tuple[Stage, ...]:
             elif isinstance(layer, spec.Add) and layer.name not in kept:
                 return (Stage(part, 0, layers, in_channels, False),)
     stages = []
-    for index, piece in enumerate(pieces):
-        stages.append(Stage(part, index, piece, in_channels, not spec.is_global(piece[0])))
+    for first, piece in zip(cuts, pieces, strict=False):
+        stages.append(Stage(part, first, piece, in_channels, not spec.is_global(piece[0])))
         in_channels = stages[-1].out_channels
     return tuple(stages)
 

@@ -88,7 +88,7 @@ class NativeEngine(Engine):
             part: Packer(weights.part(part), bf16, self.dtype == "int16", self.winograd)
             for part in weights.config.parts
         }
-        self._plans: OrderedDict[tuple[str, int, int, int], Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, int, int, int, int], Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._free: list[NDArray[np.uint8]] = []
         self._stats = {"arena_bytes": 0, "peak_bytes": 0, "allocations": 0, "reuses": 0}
@@ -96,16 +96,14 @@ class NativeEngine(Engine):
 
     def _plan(self, stage: Stage, height: int, width: int) -> Plan:
         """The plan of a stage for a padded input size."""
-        key = (stage.part, stage.index, height, width)
+        key = (stage.part, stage.first, len(stage.layers), height, width)
         with self._lock:
             if key in self._plans:
                 self._plans.move_to_end(key)
                 return self._plans[key]
-            before = self._stages[stage.part][: max(stage.index, 0)]
             program = compile_layers(
-                stage.layers, stage.in_channels, height, width, self._packers[stage.part],
-                first=sum(len(s.layers) for s in before),
-            )  # fmt: skip
+                stage.layers, stage.in_channels, height, width, self._packers[stage.part], stage.first
+            )
             plan = Plan(program, self.isa, self.threads, self._tiles)
             self._plans[key] = plan
             if len(self._plans) > PLANS:

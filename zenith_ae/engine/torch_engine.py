@@ -160,8 +160,7 @@ class TorchEngine(Engine):
             x = self._load(source, region)
             if plane is not None:
                 x = torch.cat([x, self._load(plane[:, :, None], region)], 1)
-            start = sum(len(s.layers) for s in self._stages[stage.part][: max(stage.index, 0)])
-            y = self._modules[stage.part](x, start, start + len(stage.layers))[0].permute(1, 2, 0)
+            y = self._modules[stage.part](x, stage.first, stage.first + len(stage.layers))[0].permute(1, 2, 0)
             rows, columns = region.rows, region.columns
             y = y[
                 rows.skip : rows.skip + rows.stop - rows.start,
