@@ -631,21 +631,14 @@ def _forget_other_pages(metadata: dict[str, Any], image: Image.Image) -> None:
 
 def alike(pictures: Sequence[Picture]) -> Sequence[Picture]:
     """Frames of an animation in one layout: Pillow gives each the mode that it needs."""
-    if len({picture.layout for picture in pictures}) > 1:  # inks have nothing in common with the others
-        pictures = [
-            replace(p, pixels=to_rgb(p.pixels[None], "CMYK")[0], layout="RGB") if p.layout == "CMYK" else p
-            for p in pictures
-        ]
     layouts = {picture.layout for picture in pictures}
     if len(layouts) == 1:
         return pictures
-    colour = any(layout.startswith("RGB") for layout in layouts)
+    colour = not layouts <= {"L", "LA"}  # inks, which have nothing in common with the others, become RGB
     wanted = ("RGB" if colour else "L") + ("A" if any(layout.endswith("A") for layout in layouts) else "")
 
     def convert(picture: Picture) -> Picture:
-        parts = picture.pixels[..., : 3 if picture.layout.startswith("RGB") else 1]
-        if colour and parts.shape[2] == 1:
-            parts = parts.repeat(3, axis=2)
+        parts = to_rgb(picture.pixels[None], picture.layout)[0] if colour else picture.pixels[..., :1]
         if wanted.endswith("A"):
             has = picture.layout.endswith("A")
             full = np.full((*parts.shape[:2], 1), full_scale(parts.dtype), parts.dtype)
