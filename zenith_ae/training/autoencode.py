@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,7 @@ from .data import VALIDATED, ImagePool, load_pool, middle, random_crops
 from .distill import FACTOR, crispness, lost_detail
 from .restore import build_modules, load_into, log_error, train_by
 from .seam import LATTICE_WEIGHT, lattice_error
-from .trainer import TrainConfig, psnr, to_tensor
+from .trainer import TrainConfig, mean_scores, psnr, to_tensor
 
 
 def latent_limit(config: ModelConfig) -> float:
@@ -98,22 +98,19 @@ class AutoencodeRecipe:
 def _validate(pool: ImagePool, limit: float) -> Callable[[nn.ModuleDict], dict[str, float]]:
     """Middles of pictures: round trip, the same with latents of 8 bits, and how the latents lie."""
 
-    def evaluate(model: nn.ModuleDict) -> dict[str, float]:
+    def scores(model: nn.ModuleDict) -> Iterator[dict[str, float]]:
         device = next(model.parameters()).device
-        scores: dict[str, list[float]] = {"psnr": [], "psnr_8bit": [], "sharpness": [], "latent_std": []}
         for picture in pool.images:
             cells = picture.shape[0] // FACTOR, picture.shape[1] // FACTOR
             x = to_tensor(picture[middle(cells, VALIDATED // FACTOR, FACTOR)][None], device)
             z = model["encoder"](x)
             out = model["decoder"](z).float().clamp(0, 1)
             step = 2 * limit / 255
-            scores["psnr"].append(psnr(out, x))
-            scores["psnr_8bit"].append(psnr(model["decoder"]((z / step).round() * step), x))
-            scores["sharpness"].append(crispness(out, x))
-            scores["latent_std"].append(float(z.std()))
-        return {name: float(np.nanmean(values)) for name, values in scores.items()}
+            stored = model["decoder"]((z / step).round() * step)
+            yield {"psnr": psnr(out, x), "psnr_8bit": psnr(stored, x), "sharpness": crispness(out, x),
+                   "latent_std": float(z.std())}  # fmt: skip
 
-    return evaluate
+    return lambda model: mean_scores(scores(model))
 
 
 def train_autoencoder(

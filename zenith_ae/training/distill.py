@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ..models.spec import ModelConfig
 from ..weights import Weights, load_weights
 from .data import VALIDATED, ImagePool, load_pool, middle
 from .restore import build_modules, load_into, train_by
-from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tensor
+from .trainer import TrainConfig, first_process_first, mean_scores, mean_where, psnr, to_tensor
 
 FITTED = "fitted"  # in the metadata, of the layers of a part that `is_fitted`
 FACTOR = 8  # pixels per latent of the whole TAESD family
@@ -142,6 +142,16 @@ def lost_detail(out: Tensor, x: Tensor) -> Tensor:
 def crispness(out: Tensor, x: Tensor) -> float:
     """`sharpness` of one picture (1, C, H, W) beside its original."""
     return sharpness(*(t[0].permute(1, 2, 0).cpu().numpy() for t in (out, x)))
+
+
+def middles(
+    pool: ImagePool, latents: Sequence[np.ndarray], model: nn.Module
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The middle of each picture and the latents of it, that are validated, where the model is."""
+    device, most = next(model.parameters()).device, VALIDATED // FACTOR
+    for picture, latent in zip(pool.images, latents, strict=True):
+        x = to_tensor(picture[middle(latent.shape[:2], most, FACTOR)][None], device)
+        yield x, to_tensor(latent[middle(latent.shape[:2], most)][None].astype(np.float32), device)
 
 
 def place_crop(
@@ -289,26 +299,16 @@ def _validate(
 ) -> Callable[[nn.ModuleDict], dict[str, float]]:
     """Middles of pictures: own round trip, each decoder on the other's latents, latent error."""
 
-    def evaluate(model: nn.ModuleDict) -> dict[str, float]:
-        device = next(model.parameters()).device
-        pair, decoder, foreign, error, crisp = [], [], [], [], []
-        for picture, latent in zip(pool.images, latents, strict=True):
-            cells, most = latent.shape[:2], VALIDATED // FACTOR
-            x = to_tensor(picture[middle(cells, most, FACTOR)][None], device)
-            z = to_tensor(latent[middle(cells, most)][None].astype(np.float32), device)
+    def scores(model: nn.ModuleDict) -> Iterator[dict[str, float]]:
+        for x, z in middles(pool, latents, model):
             own = model["encoder"](x)
             out = model["decoder"](own).float().clamp(0, 1)
-            pair.append(psnr(out, x))
-            crisp.append(crispness(out, x))
-            decoder.append(psnr(model["decoder"](z), x))
-            error.append(float(((own - z) ** 2).mean()))
+            yield {"psnr": psnr(out, x), "psnr_teacher_latents": psnr(model["decoder"](z), x),
+                   "latent_mse": float(((own - z) ** 2).mean()), "sharpness": crispness(out, x)}  # fmt: skip
             if teacher is not None:
-                foreign.append(psnr(teacher(own), x))
-        result = {"psnr": float(np.mean(pair)), "psnr_teacher_latents": float(np.mean(decoder)),
-                  "latent_mse": float(np.mean(error)), "sharpness": float(np.nanmean(crisp))}  # fmt: skip
-        return result | ({"psnr_teacher_decoder": float(np.mean(foreign))} if foreign else {})
+                yield {"psnr_teacher_decoder": psnr(teacher(own), x)}
 
-    return evaluate
+    return lambda model: mean_scores(scores(model))
 
 
 def train_distillation(

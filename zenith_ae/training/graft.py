@@ -36,7 +36,7 @@ from ..models.modules import Network
 from ..models.spec import ModelConfig, trace
 from ..weights import Weights, load_weights
 from .critic import LIMIT, Critic
-from .data import VALIDATED, ImagePool, load_pool, middle
+from .data import ImagePool, load_pool
 from .distill import (
     FACTOR,
     check_teacher,
@@ -45,6 +45,7 @@ from .distill import (
     identify,
     is_fitted,
     lost_detail,
+    middles,
     no_crops,
     place_crop,
     teacher_engine,
@@ -63,7 +64,7 @@ from .seam import (
     spread_of,
     tone_error,
 )
-from .trainer import TrainConfig, first_process_first, mean_where, psnr, to_tensor
+from .trainer import TrainConfig, first_process_first, mean_scores, mean_where, psnr, to_tensor
 
 LEAST_INSIDE = 24  # pixels of a crop within its margins
 BORDER = 2  # pixels at a picture's border, whose errors count more
@@ -401,13 +402,8 @@ def _validate(
     Of a ``pair`` that learns together, also its own round trip.
     """
 
-    def evaluate(model: nn.ModuleDict) -> dict[str, float]:
-        device = next(model.parameters()).device
-        scores: dict[str, list[float]] = {}
-        for picture, latent in zip(pool.images, latents, strict=True):
-            cells, most = latent.shape[:2], VALIDATED // FACTOR
-            x = to_tensor(picture[middle(cells, most, FACTOR)][None], device)
-            z = to_tensor(latent[middle(cells, most)][None].astype(np.float32), device)
+    def scores(model: nn.ModuleDict) -> Iterator[dict[str, float]]:
+        for x, z in middles(pool, latents, model):
             if part == "encoder":
                 own = model["encoder"](x)
                 values = {"latent_mse": float(((own - z) ** 2).mean())}
@@ -424,11 +420,9 @@ def _validate(
                 if perceptual is not None:
                     unlike = perceptual(out, x, torch.ones_like(x[:, :1]))
                     values |= {f"whole_{name}": float(value) for name, value in unlike.items()}
-            for name, value in values.items():
-                scores.setdefault(name, []).append(value)
-        return {name: float(np.nanmean(values)) for name, values in scores.items()}
+            yield values
 
-    return evaluate
+    return lambda model: mean_scores(scores(model))
 
 
 def train_graft(

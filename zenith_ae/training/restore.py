@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from hashlib import sha256
@@ -30,7 +30,7 @@ from .data import ImagePool, load_pool, middle, random_crops
 from .degradations import FINE_QUALITY, MIXTURES, Mixture, blur, edited, is_drawn, jpeg, make_plain
 from .device_batches import DevicePool, WhiteNoise, is_white
 from .sorting import LEAST_ERROR, SorterRecipe, outcomes, table_size
-from .trainer import TrainConfig, Trainer, plain_options, psnr, to_tensor
+from .trainer import TrainConfig, Trainer, mean_scores, plain_options, psnr, to_tensor
 
 EXPERT = ("white", "sorter")  # parts that a denoiser may have beside its own
 UNTRAINED = 480  # crops of the validation pictures that a sorter is tried on
@@ -425,9 +425,8 @@ def _validate(
     others = dict.fromkeys(Mixture.KINDS, 0.0)
     camera = Mixture(**(others | {"camera": 1.0}), clean=0.0)  # type: ignore[arg-type]
 
-    def evaluate_soft(model: nn.ModuleDict) -> dict[str, float]:
+    def softness(model: nn.ModuleDict) -> Iterator[dict[str, float]]:
         device = next(model.parameters()).device
-        scores: dict[str, list[float]] = {"psnr": [], "soft_gain": [], "psnr_sharp": []}
         for i, picture in enumerate(validation.images):
             centre = _centre(picture, 256, unit)[None].astype(np.float32) / 255
             given = blur(centre, np.random.default_rng((seed, i)), stored=True)[0]
@@ -436,41 +435,28 @@ def _validate(
             for x in (blurred, target):
                 plane = estimated(model, x) if "estimator" in model else torch.zeros_like(x[:, :1])
                 out.append(psnr(restored(model, x, plane), target))
-            scores["psnr"].append(out[0])
-            scores["soft_gain"].append(out[0] - psnr(blurred, target))
-            scores["psnr_sharp"].append(out[1])
-        return {name: float(np.mean(values)) for name, values in scores.items()}
+            yield {"psnr": out[0], "soft_gain": out[0] - psnr(blurred, target), "psnr_sharp": out[1]}
 
-    def evaluate(model: nn.ModuleDict) -> dict[str, float]:
+    def noise(model: nn.ModuleDict) -> Iterator[dict[str, float]]:
         device = next(model.parameters()).device
-        told: list[float] = []
-        blind: list[float] = []
-        gain: list[float] = []
         for i, picture in enumerate(validation.images):
             centre = _centre(picture, 256, unit)
             clean = centre.astype(np.float32) / 255
-            noise = np.random.default_rng((seed, i)).standard_normal(clean.shape, dtype=np.float32)
-            noisy = to_tensor((clean + noise * SIGMA_UNIT)[None], device)
+            white = np.random.default_rng((seed, i)).standard_normal(clean.shape, dtype=np.float32)
+            noisy = to_tensor((clean + white * SIGMA_UNIT)[None], device)
             target = to_tensor(clean[None], device)
-            planes = [(told, torch.full_like(noisy[:, :1], SIGMA_UNIT))]
-            if "estimator" in model:
-                planes.append((blind, estimated(model, noisy)))
-            for scores, plane in planes:
-                scores.append(psnr(restored(model, noisy, plane), target))
-            if "estimator" in model and part == "denoiser":
-                for k in range(4):  # the kinds of noise differ more than the pictures do
-                    noisy, target = (
-                        to_tensor(x, device)
-                        for x in camera.sample(centre[None], np.random.default_rng((seed, i, k)))[:2]
-                    )
-                    out = restored(model, noisy, estimated(model, noisy))
-                    gain.append(psnr(out, target) - psnr(noisy, target))
-        result = {"psnr": float(np.mean(told))}
-        if blind:
-            result["psnr_auto"] = float(np.mean(blind))
-        if gain:
-            result["camera_gain"] = float(np.mean(gain))
-        return result
+            told = torch.full_like(noisy[:, :1], SIGMA_UNIT)
+            yield {"psnr": psnr(restored(model, noisy, told), target)}
+            if "estimator" not in model:
+                continue
+            yield {"psnr_auto": psnr(restored(model, noisy, estimated(model, noisy)), target)}
+            for k in range(4 if part == "denoiser" else 0):  # kinds of noise differ more than pictures do
+                noisy, target = (
+                    to_tensor(x, device)
+                    for x in camera.sample(centre[None], np.random.default_rng((seed, i, k)))[:2]
+                )
+                out = restored(model, noisy, estimated(model, noisy))
+                yield {"camera_gain": psnr(out, target) - psnr(noisy, target)}
 
     def estimated(model: nn.ModuleDict, noisy: Tensor) -> Tensor:
         return upsample_sigma(model["estimator"](noisy).float(), noisy.shape[2:])
@@ -478,7 +464,7 @@ def _validate(
     def restored(model: nn.ModuleDict, noisy: Tensor, plane: Tensor) -> Tensor:
         return noisy + model[part](torch.cat([noisy, plane], 1)).float()
 
-    return evaluate_soft if soft else evaluate
+    return lambda model: mean_scores((softness if soft else noise)(model))
 
 
 def _beside_expert(

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
@@ -111,6 +111,15 @@ def to_tensor(pictures: np.ndarray, device: str | torch.device = "cpu") -> Tenso
 def psnr(out: Tensor, target: Tensor) -> float:
     """PSNR in dB of an output clipped to [0, 1], over everything in the batch; 100 at most."""
     return -10 * float(((out.float().clamp(0, 1) - target) ** 2).mean().clamp(min=1e-10).log10())
+
+
+def mean_scores(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each score over all that have it; NaN is none."""
+    scores: dict[str, list[float]] = {}
+    for one in each:
+        for name, value in one.items():
+            scores.setdefault(name, []).append(value)
+    return {name: float(np.nanmean(values)) for name, values in scores.items()}
 
 
 def mean_where(values: Tensor, counts: Tensor) -> Tensor:
