@@ -157,7 +157,7 @@ class _Run:
         todo = [job for job in jobs if job.error is None and not self._exists(job)]
         # What there is to do, and what after it.
         self._next = dict(zip(todo, [*todo[1:], None], strict=False))
-        self._progress = _Progress(reporter, len(jobs), len(todo), work.verb)
+        self._start, self._done = time.monotonic(), 0
         # A pipe may block for ever; only files are worth a thread, and one alone is not.
         files = all(os.path.isfile(job.source) and job.output != STDIO for job in todo)
         self._threaded = len(todo) > 1 and files
@@ -173,18 +173,27 @@ class _Run:
                     self._leave(job)
                     continue
                 if not self._exists(job):
-                    self._progress.show(number, job)
+                    self._show(number, job)
                     self._do(job)
                 else:  # written by others meanwhile
                     self._read(job)
                     self._leave(job)
-                self._progress.done += 1
+                self._done += 1
             self._finish_writing()
         finally:
             self._reader.shutdown(wait=False, cancel_futures=True)
             self._writer.shutdown(wait=True)
             self._finish_writing()
             self.reporter.progress("")
+
+    def _show(self, number: int, job: Job) -> None:
+        """Number, rate and remaining time, from what is done so far."""
+        text = f"[{number}/{len(self.jobs)}]"
+        if self._done >= 3:
+            each = (time.monotonic() - self._start) / self._done
+            left = round(each * (len(self._next) - self._done))
+            text += f" {1 / each:.1f} a second, {left // 60}:{left % 60:02} left:"
+        self.reporter.progress(f"{text} {self.work.verb} {job.source}")
 
     def _exists(self, job: Job) -> bool:
         return not self.overwrite and is_done(job)
@@ -279,23 +288,6 @@ def _tell_failure(job: Job, error: Exception, reporter: Reporter) -> None:
     reporter.error(message)
     if reporter.as_json:
         reporter.result(_record(job) | {"status": "failed", "error": message}, "")
-
-
-class _Progress:
-    """Number, rate and remaining time, from what is done so far."""
-
-    def __init__(self, reporter: Reporter, total: int, todo: int, verb: str) -> None:
-        self.reporter, self.total, self.todo, self.verb = reporter, total, todo, verb
-        self.start = time.monotonic()
-        self.done = 0
-
-    def show(self, number: int, job: Job) -> None:
-        text = f"[{number}/{self.total}]"
-        if self.done >= 3:
-            each = (time.monotonic() - self.start) / self.done
-            left = round(each * (self.todo - self.done))
-            text += f" {1 / each:.1f} a second, {left // 60}:{left % 60:02} left:"
-        self.reporter.progress(f"{text} {self.verb} {job.source}")
 
 
 def show_plan(jobs: Sequence[Job], reporter: Reporter, overwrite: bool) -> int:
