@@ -5,11 +5,10 @@ With ``--check`` nothing is written and the exit code says whether the page is u
 
 from __future__ import annotations
 
-import argparse
 import sys
 from fractions import Fraction
 
-from common import ROOT, with_part
+from common import ROOT, script_parser, with_part
 
 from zenith_ae.models import spec, zoo
 
@@ -69,7 +68,7 @@ def tables() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = script_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if out of date")
     options = parser.parse_args()
     page = PAGE.read_text()

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from bisect import bisect_left
@@ -39,6 +38,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from variants import LATENT, VARIANTS, Variant
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import ROOT, SHARED, script_parser, with_part
 
 from zenith_ae.engine import create
 from zenith_ae.engine.geometry import multiple
@@ -53,8 +55,6 @@ from zenith_ae.training.restore import RestoreRecipe, start_small
 from zenith_ae.training.trainer import TrainConfig, Trainer, psnr, to_tensor
 from zenith_ae.weights import load_weights
 
-ROOT = Path(__file__).parents[2]
-SHARED = Path(os.environ.get("ZENITH_SHARED", ROOT.parent / "shared"))
 PAGE, BEGIN, END = ROOT / "docs" / "ablation.md", "<!-- table: begin -->", "<!-- table: end -->"
 STAGES = ("size", "latency", "train", "table")
 SIGMAS = (15, 25, 50)
@@ -63,9 +63,7 @@ TOLERANCE = 0.03  # of the reference's time
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     add = parser.add_argument
     add("stages", nargs="*", choices=[*STAGES, []], help="[default: all]")
     add("--out", type=Path, default=Path("runs/ablation"), help="[default: runs/ablation]")
@@ -112,8 +110,7 @@ def main(given: Sequence[str] | None = None, variants: Sequence[Variant] = VARIA
         if options.json:
             options.json.write_text(json.dumps(rows, indent=1) + "\n")
         if options.page:
-            head, rest = PAGE.read_text().split(BEGIN)
-            PAGE.write_text(f"{head}{BEGIN}\n\n{table}\n{END}{rest.split(END)[1]}")
+            PAGE.write_text(with_part(PAGE.read_text(), BEGIN, END, table))
 
 
 def write_json(path: Path, value: Any) -> None:

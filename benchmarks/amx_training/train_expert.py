@@ -48,7 +48,7 @@ from zenith_ae.metrics import psnr
 from zenith_ae.models import spec, zoo
 from zenith_ae.models.modules import Network
 from zenith_ae.training.data import SMALLEST_SCALE, ImagePool, load_pool, middle
-from zenith_ae.training.degradations import MIXTURES, UNEVEN, make_plain
+from zenith_ae.training.degradations import MIXTURES, UNEVEN, make_plain, saturated
 from zenith_ae.training.muon import SCALE, Muon
 from zenith_ae.training.restore import log_error
 from zenith_ae.training.sorting import LEAST_ERROR
@@ -351,8 +351,7 @@ def _vivid(crop: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     x = crop * np.float32(1 / 255)
     if rng.random() < 0.3:
         x = x ** np.exp(rng.uniform(-0.5, 0.5, 3)).astype(np.float32)
-    brightness = (x @ LUMA)[..., None]
-    x = brightness + np.float32(np.exp(rng.uniform(0, np.log(3)))) * (x - brightness)
+    x = saturated(x, np.exp(rng.uniform(0, np.log(3))))
     return np.round(x.clip(0, 1) * 255).astype(np.uint8)
 
 
