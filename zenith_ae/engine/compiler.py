@@ -91,8 +91,7 @@ class _Lowering:
             if self.x is None and not self.pending():
                 # Rounded once, as where a layer follows: a cut between stages changes no bit.
                 self.load(len(self.layers))
-            n = self.in_product()
-            self.matrix(len(self.layers), spec.Linear(n, n, bias=False), identity=True)
+            self.identity(len(self.layers) + 1, epilogue=True)
         chain(self.steps)
         total = place(self.steps, self.value_bytes)
         return Program(self.steps, total, max(step.scratch for step in self.steps), self.packer.bf16)
@@ -156,10 +155,6 @@ class _Lowering:
         split = self.packer.bf16 and self.first == 0 and depth <= SPLIT_DEPTH
         return (2 * depth if split else self.packer.whole(depth)), split
 
-    def in_product(self) -> int:
-        """Channels that the next layer sees."""
-        return self.channels * self.unshuffle**2
-
     # --- layers -----------------------------------------------------------------------------
 
     def lower(self, i: int) -> int:
@@ -177,8 +172,7 @@ class _Lowering:
             case spec.PixelShuffle():
                 if self.upsample:
                     self.identity(i)
-                n = self.in_product()
-                return self.matrix(i - 1, spec.Linear(n, n, bias=False), identity=True)
+                return self.identity(i, epilogue=True)
             case spec.Linear() | spec.Conv() | spec.SpectralLinear():
                 return self.matrix(i, layer)
             case spec.Clamp():
@@ -202,9 +196,10 @@ class _Lowering:
                 raise ConfigError(f"the native engine does not know {layer}")
         return i + 1
 
-    def identity(self, i: int) -> None:
-        n = self.in_product()
-        self.matrix(i - 1, spec.Linear(n, n, bias=False), identity=True, epilogue=False)
+    def identity(self, i: int, epilogue: bool = False) -> int:
+        """A product before layer i that only does what is remembered, or what follows too."""
+        n = self.channels * self.unshuffle**2
+        return self.matrix(i - 1, spec.Linear(n, n, bias=False), identity=True, epilogue=epilogue)
 
     def elementwise(self, i: int, kind: str, other: Activation | None = None, clamp: float = 0.0) -> None:
         x = self.current(i)
