@@ -1857,8 +1857,9 @@ def test_convert_replaces_nothing_unasked_and_knows_its_limits(here, capsys):
         assert "not of the TAESD family" in one_line(capsys.readouterr().err)
     taesd = random_weights(build("taesd"))
     save_weights("taesd.safetensors", taesd.config, taesd.tensors, {})
-    assert run(["convert", "taesd.safetensors", "-o", "b.safetensors", "--to", "taesd"]) == 1
-    assert "NAME_encoder.safetensors" in one_line(capsys.readouterr().err)
+    for name in ("b.safetensors", "encoder.safetensors"):
+        assert run(["convert", "taesd.safetensors", "-o", name, "--to", "taesd"]) == 1
+        assert "NAME_encoder.safetensors" in one_line(capsys.readouterr().err)
 
 
 def test_convert_replaces_no_half_of_another_kind(here, capsys):

@@ -232,7 +232,7 @@ def _load_folder(folder: Path) -> Weights:
         raise WeightsError("the weights are in several files (shards); save them in one")
     if not files:
         others = _weight_files(folder)
-        models = {re.sub(rf"_({'|'.join(_PARTS)})$", "", file.stem) for file in others}
+        models = {_halves(file)[0] for file in others}
         if len(models) == 1:  # of another layout: one file, or an encoder beside its decoder
             return _load_file(others[0])
         if not models:
@@ -264,24 +264,25 @@ def _load_folder(folder: Path) -> Weights:
     return replace(weights, metadata={**metadata, **weights.metadata})
 
 
+def _halves(path: Path) -> tuple[str, str, str]:
+    """Of a file NAME_encoder or NAME_decoder: NAME, which part it is, and the other one; "" of all others."""
+    name, mark, part = path.stem.rpartition("_")
+    return (name, part, _PARTS[1 - _PARTS.index(part)]) if mark and part in _PARTS else (path.stem, "", "")
+
+
 def other_half(path: Path) -> Path | None:
     """The file that is loaded beside NAME_encoder or NAME_decoder as the other part, if there is one."""
-    for part, other in zip(_PARTS, reversed(_PARTS), strict=True):
-        if path.stem.endswith(f"_{part}"):
-            stem = path.stem.removesuffix(part) + other
-            names = (stem + suffix for suffix in (path.suffix, *SUFFIXES))
-            return next(filter(Path.exists, map(path.with_name, names)), None)
-    return None
+    name, _, other = _halves(path)
+    files = (path.with_name(f"{name}_{other}{suffix}") for suffix in (path.suffix, *SUFFIXES))
+    return next(filter(Path.exists, files), None) if other else None
 
 
 def _load_file(path: Path, name: str | None = None) -> Weights:
     tensors, metadata = _read(path)
     if metadata.get("format") == FORMAT:
         return _native(tensors, metadata)
-    part = next((p for p in _PARTS if path.stem.endswith(f"_{p}")), None)
+    base, part, other = _halves(path)
     if part and _is_single(tensors):
-        base = path.stem.removesuffix(f"_{part}")
-        other = next(p for p in _PARTS if p != part)
         if sibling := other_half(path):
             more, _ = _read(sibling)
             if not _is_single(more):
@@ -463,8 +464,8 @@ def taesd_files(path: str | os.PathLike[str]) -> dict[str, Path]:
         If the name ends in neither ``_encoder.safetensors`` nor ``_decoder.safetensors``.
     """
     path = Path(path)
-    base, _, part = path.stem.rpartition("_")
-    if part not in _PARTS or path.suffix != ".safetensors":
+    base, part, _ = _halves(path)
+    if not part or path.suffix != ".safetensors":
         raise WeightsError(f"{path}: name it NAME_encoder.safetensors; the decoder goes beside it")
     return {part: path.with_name(f"{base}_{part}.safetensors") for part in _PARTS}
 
