@@ -37,6 +37,10 @@ def zenith(channels: int, hidden: int, count: int, spectral_every: int = 0, tile
     )
 
 
+def autoencoder(name: str, z: int, encoder: Layers, decoder: Layers, description: str) -> ModelConfig:
+    return ModelConfig(name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z, description)
+
+
 def vanilla_taesd(name: str, latent_channels: int, pool: bool = False) -> ModelConfig:
     """TAESD; layer indices are those of the original ``nn.Sequential``, so keys carry over."""
     z, block = latent_channels, ResBlock(64)
@@ -62,10 +66,7 @@ def vanilla_taesd(name: str, latent_channels: int, pool: bool = False) -> ModelC
         block, block, block, *up(),
         block, Conv(64, 3),
     )  # fmt: skip
-    return ModelConfig(
-        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
-        "Vanilla TAESD architecture, for existing weights",
-    )  # fmt: skip
+    return autoencoder(name, z, encoder, decoder, "Vanilla TAESD architecture, for existing weights")
 
 
 def zenith_taesd(
@@ -87,10 +88,8 @@ def zenith_taesd(
         *vanilla.parts["decoder"][:11],
         Linear(64, 4 * c), PixelShuffle(2), *zenith(c, c, up), Conv(c, 12), PixelShuffle(2),
     )  # fmt: skip
-    return ModelConfig(
-        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, latent_channels,
-        "TAESD at 1/4 and 1/8, Zenith blocks on unshuffled pixels for the rest",
-    )  # fmt: skip
+    text = "TAESD at 1/4 and 1/8, Zenith blocks on unshuffled pixels for the rest"
+    return autoencoder(name, latent_channels, encoder, decoder, text)
 
 
 def zenith_taef2_nano(name: str, latent_channels: int) -> ModelConfig:
@@ -105,10 +104,8 @@ def zenith_taef2_nano(name: str, latent_channels: int) -> ModelConfig:
         Linear(64, 256), PixelShuffle(2), *zenith(64, 64, 3),
         Linear(64, 128), PixelShuffle(2), *zenith(32, 32, 2), Linear(32, 12), PixelShuffle(2),
     )  # fmt: skip
-    return ModelConfig(
-        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, latent_channels,
-        "TAEF2 at 1/8, narrow Zenith blocks for the rest, for live previews",
-    )  # fmt: skip
+    text = "TAEF2 at 1/8, narrow Zenith blocks for the rest, for live previews"
+    return autoencoder(name, latent_channels, encoder, decoder, text)
 
 
 def zenith_taesd_lite(name: str, latent_channels: int) -> ModelConfig:
@@ -126,19 +123,15 @@ def zenith_taesd_lite(name: str, latent_channels: int) -> ModelConfig:
         Linear(128, 256), PixelShuffle(2), *zenith(64, 32, 1),
         Linear(64, 12), PixelShuffle(2),
     )  # fmt: skip
-    return ModelConfig(
-        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
-        "1x1 convolutions, pixel shuffles and Zenith blocks only",
-    )  # fmt: skip
+    return autoencoder(name, z, encoder, decoder, "1x1 convolutions, pixel shuffles and Zenith blocks only")
 
 
 def zenith_4ch_lite(name: str, latent_channels: int) -> ModelConfig:
     """Lite with bounded latents of its own, which 8 bits hold: for compact storage."""
     parts = zenith_taesd_lite(name, latent_channels).parts
-    return ModelConfig(
-        name, "autoencoder", {"encoder": (*parts["encoder"], Clamp()), "decoder": parts["decoder"]},
-        latent_channels, "Lite with bounded latents of its own, for compact storage",
-    )  # fmt: skip
+    encoder, decoder = (*parts["encoder"], Clamp()), parts["decoder"]
+    text = "Lite with bounded latents of its own, for compact storage"
+    return autoencoder(name, latent_channels, encoder, decoder, text)
 
 
 def zenith_taesd_nano(name: str, latent_channels: int) -> ModelConfig:
@@ -152,10 +145,7 @@ def zenith_taesd_nano(name: str, latent_channels: int) -> ModelConfig:
         Clamp(), Linear(z, 256), Relu(), *zenith(256, 128, 4, spectral_every=4),
         Linear(256, 192), PixelShuffle(8),
     )  # fmt: skip
-    return ModelConfig(
-        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
-        "Everything at 1/8 resolution, for live previews",
-    )  # fmt: skip
+    return autoencoder(name, z, encoder, decoder, "Everything at 1/8 resolution, for live previews")
 
 
 def zenith_taesd_spectral(name: str, latent_channels: int) -> ModelConfig:
@@ -182,10 +172,7 @@ def zenith_taesd_spectral(name: str, latent_channels: int) -> ModelConfig:
         SpectralLinear(128, 256), PixelShuffle(2), *mix(64, 1),
         Linear(64, 12), PixelShuffle(2),
     )  # fmt: skip
-    return ModelConfig(
-        name, "autoencoder", {"encoder": encoder, "decoder": decoder}, z,
-        "Channel mixing by permute, scale and FWHT (experimental)",
-    )  # fmt: skip
+    return autoencoder(name, z, encoder, decoder, "Channel mixing by permute, scale and FWHT (experimental)")
 
 
 def denoising_unet(
