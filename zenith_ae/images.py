@@ -402,7 +402,7 @@ class _Pages:
         else:
             picture = from_pil(frame, metadata, self.format, notes, self.name)
             picture = _as_tiff_means(picture, image, self.name) if self.format == "TIFF" else picture
-        return _with_note_of_range(_with_note_of_channels(picture, tags))
+        return replace(picture, notes=(*picture.notes, *_notes_of_values(picture, tags)))
 
     def _metadata(self, sideways: bool) -> dict[str, Any]:
         """Of the page that is loaded, which a TIFF's tags may have turned by 90 degrees."""
@@ -465,19 +465,13 @@ def _as_tiff_means(picture: Picture, image: Image.Image, name: str) -> Picture:
     return picture
 
 
-def _with_note_of_channels(picture: Picture, tags: Mapping[int, Any]) -> Picture:
-    """A picture, with a note about channels of a TIFF of these tags that it lacks."""
+def _notes_of_values(picture: Picture, tags: Mapping[int, Any]) -> Iterator[str]:
+    """What of a page's channels is not kept, by a TIFF's tags, and whether its values are of few bits."""
     more = tags.get(_SAMPLES, 1) - picture.pixels.shape[2]
     if more > 0:
-        note = f"{more} further channel{'s' if more > 1 else ''} of the TIFF cannot be kept"
-        picture = replace(picture, notes=(*picture.notes, note))
-    return picture
-
-
-def _with_note_of_range(picture: Picture) -> Picture:
-    """A picture, with a note where its values are those of fewer bits (`dim_note`)."""
-    note = dim_note(picture.pixels, picture.layout)
-    return replace(picture, notes=(*picture.notes, note)) if note else picture
+        yield f"{more} further channel{'s' if more > 1 else ''} of the TIFF cannot be kept"
+    if note := dim_note(picture.pixels, picture.layout):
+        yield note
 
 
 def dim_note(pixels: NDArray[Any], layout: str) -> str:
