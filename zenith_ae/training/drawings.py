@@ -70,12 +70,17 @@ def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
+def _page(rng: Rng, scale: float = 1) -> tuple[Image.Image, ImageDraw.ImageDraw, Colour]:
+    """An empty page, so many times as large as `SIZE`, what draws on it, and a legible ink."""
+    paper, ink = _paper_and_ink(rng)
+    picture = Image.new("RGB", (round(scale * SIZE[1]), round(scale * SIZE[0])), paper)
+    return picture, ImageDraw.Draw(picture), ink
+
+
 def text(rng: Rng) -> Image.Image:
     """A page of paragraphs in several sizes, sometimes bold."""
     height, width = SIZE
-    paper, ink = _paper_and_ink(rng)
-    picture = Image.new("RGB", (width, height), paper)
-    pen = ImageDraw.Draw(picture)
+    picture, pen, ink = _page(rng)
     y = float(rng.uniform(-5, 20))
     while y < height:
         size = float(np.exp(rng.uniform(np.log(8), np.log(48))))
@@ -92,9 +97,7 @@ def text(rng: Rng) -> Image.Image:
 def interface(rng: Rng) -> Image.Image:
     """Windows, cards, buttons, fields, icons and charts, flat and with crisp borders."""
     height, width = SIZE
-    paper, ink = _paper_and_ink(rng)
-    picture = Image.new("RGB", (width, height), paper)
-    pen = ImageDraw.Draw(picture)
+    picture, pen, ink = _page(rng)
     for _ in range(int(rng.integers(8, 26))):
         x, y = (int(v) for v in rng.integers((-20, -20), (width, height)))
         w, h = (int(v) for v in np.exp(rng.uniform(np.log(12), np.log((260, 160)))))
@@ -127,9 +130,7 @@ def line_art(rng: Rng) -> Image.Image:
     """Curves, polygons and circles, drawn at four times the size for smooth edges."""
     height, width = SIZE
     fine = 4
-    paper, ink = _paper_and_ink(rng)
-    picture = Image.new("RGB", (width * fine, height * fine), paper)
-    pen = ImageDraw.Draw(picture)
+    picture, pen, ink = _page(rng, fine)
     extent = np.array([width, height]) * fine
     time = np.linspace(0, 1, 60)[:, None]
     for _ in range(int(rng.integers(10, 40))):
@@ -300,10 +301,8 @@ def lines(rng: Rng) -> Image.Image:
     """Thin lines with smooth edges, close to one another: maps, graph paper, wiring, with words between."""
     height, width = SIZE
     scale = 3  # they are drawn so many times as large
-    paper, ink = _paper_and_ink(rng)
+    picture, pen, ink = _page(rng, scale)
     inks = [ink, *(_colour(rng) for _ in range(int(rng.integers(0, 8))))]
-    picture = Image.new("RGB", (scale * width, scale * height), paper)
-    pen = ImageDraw.Draw(picture)
     thick = max(1, round(scale * float(np.exp(rng.uniform(np.log(0.6), np.log(3))))))
     kind = rng.random()
     if kind < 0.35:  # a lattice, every fifth or tenth line thicker
@@ -334,9 +333,7 @@ def small_print(rng: Rng) -> Image.Image:
     """A page of small letters close to one another, reduced to a preview, some a little soft, as scanned."""
     height, width = SIZE
     scale = float(rng.uniform(1.5, 4))  # it is drawn so many times as large
-    paper, ink = _paper_and_ink(rng)
-    picture = Image.new("RGB", (round(scale * width), round(scale * height)), paper)
-    pen = ImageDraw.Draw(picture)
+    picture, pen, ink = _page(rng, scale)
     y = 0.0
     while y < picture.height:
         size = float(np.exp(rng.uniform(np.log(5), np.log(14))))  # in the end
