@@ -43,7 +43,7 @@ from zenith_ae.errors import (
 )
 from zenith_ae.files import say, visible
 
-from .server_jobs import PACE, STALL, Worker
+from .server_jobs import ENDED, PACE, STALL, Worker
 from .session import denoised, encoding_notes, noise_level
 from .tools import Limits
 
@@ -81,9 +81,8 @@ Format = Annotated[
     Literal[
         "png", "jpg", "webp", "tif", "avif", "bmp", "jp2", "ppm",
         "jpeg", "jpe", "jfif", "tiff", "pgm", "pnm",
-    ] | None,
+    ],
     BeforeValidator(lambda text: text.lower().removeprefix(".") if isinstance(text, str) else text),
-    Query(description="default: the input's"),
 ]  # fmt: skip
 Quality = Annotated[int | None, Query(ge=1, le=100, description="of JPEG, WebP and AVIF")]
 Model = Annotated[str, Query(description="name of a model, see /models")]
@@ -91,9 +90,14 @@ _BODY = {"requestBody": {"required": True, "content": {"application/octet-stream
 _PICTURE: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}}, "description": "a picture"}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "unusable input; `detail` says why"},
+    408: {"description": "the body comes too slowly"},
     413: {"description": "body too large"},
-    503: {"description": "too many requests"},
+    415: {"description": "the body is packed"},
+    500: {"description": "the server is at fault"},
+    501: {"description": "the server lacks what this needs; `detail` says what to install there"},
+    503: {"description": "too many requests, or the server ends"},
     504: {"description": "took too long"},
+    507: {"description": "not enough memory for this picture"},
 }
 
 
@@ -110,7 +114,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        worker.executor.shutdown(wait=False, cancel_futures=True)  # nobody waits for a job's end any more
+        worker.end()
 
     # The interactive pages of FastAPI load scripts from elsewhere; /docs here is a page of its own.
     app = FastAPI(
@@ -118,6 +122,7 @@ def create_app(limits: Limits | None = None, threads: int | None = None) -> Fast
         redirect_slashes=False,  # with curl, which does not follow, an empty file would look like success
         description="Denoise pictures; encode them to latents and back.",
     )  # fmt: skip
+    app.state.worker = worker
     _add_operations(app, worker)
     _add_pages(app, worker)
     _answer_errors(app)
@@ -162,7 +167,7 @@ def _add_operations(app: FastAPI, worker: Worker) -> None:
         chroma: Share = 1.0,
         grain: Share = 0.0,
         passes: Literal["1", "2", "4", "8"] = "1",  # a query is text, which a Literal of numbers refuses
-        format: Format = None,
+        format: Annotated[Format | None, Query(description="default: the input's")] = None,
         quality: Quality = None,
         strip: bool = False,
     ) -> Response:
@@ -209,8 +214,11 @@ def _add_operations(app: FastAPI, worker: Worker) -> None:
     @app.post("/decode", openapi_extra=_BODY, responses=_PICTURE | _ERRORS, response_class=Response)
     async def decode(
         request: Request,
-        model: Annotated[str | None, Query(description="default: the one that made the latents")] = None,
-        format: Format = None,
+        model: Annotated[
+            str | None,
+            Query(description="default: the one that made the latents, else one that reads them"),
+        ] = None,
+        format: Format = "png",
         quality: Quality = None,
     ) -> Response:
         """A latent file in, a picture of the original size out (PNG unless another is asked for)."""
@@ -364,7 +372,8 @@ class _HearOut:
                 left -= len((await hear()).get("body", b""))
 
         async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] >= 400 and asked:
+            refused = message["type"] == "http.response.start" and message["status"] >= 400
+            if refused and asked and ENDED not in scope:
                 with suppress(TimeoutError, asyncio.TimeoutError):
                     await asyncio.wait_for(hear_out(), GRACE)
             await send(message)
@@ -434,6 +443,17 @@ class _Protocol(H11Protocol):
         self._stop_waiting()
         self._stop_watching()
 
+    def send_400_response(self, msg: str) -> None:
+        """Of what is no HTTP, in the form of all errors."""
+        answer = JSONResponse({"detail": "no valid HTTP request"}, 400, {"Connection": "close"})
+        head = h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request")
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Clients may ask for another protocol; it is no news for whoever runs the server."""
+
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._reading is None:
@@ -485,11 +505,16 @@ def listen(host: str, port: int, limits: Limits, threads: int | None) -> None:
         address, number = listener.getsockname()[:2]
         address = f"[{address}]" if ":" in address else address
         say(f"zenith-ae: http://{address}:{number}/  (Ctrl-C ends it)")
-        config = uvicorn.Config(create_app(limits, threads), log_level="warning", server_header=False,
+        app = create_app(limits, threads)
+        # A lifespan that a second Ctrl-C breaks off would print a traceback.
+        config = uvicorn.Config(app, log_level="warning", server_header=False, lifespan="off", ws="none",
                                 timeout_graceful_shutdown=GRACE, http=_Protocol)  # fmt: skip
         server = uvicorn.Server(config)
-        with _ended_by_hangup(server):
-            server.run([listener])
+        try:
+            with _ended_by_hangup(server):
+                server.run([listener])
+        finally:
+            app.state.worker.end()
 
 
 @contextmanager

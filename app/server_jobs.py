@@ -28,6 +28,7 @@ from .tools import Limits
 Job = Callable[[bytes, Progress], Response]
 
 STALL, PACE = 10, 2**14  # seconds in which so many bytes come or are taken, or the rest, else it is given up
+ENDED = "zenith_ended"  # in a request's scope: the server ends, and waits no longer for the rest of a body
 _AS_CURL_SAYS = "application/x-www-form-urlencoded"  # of any file, unless told otherwise
 _THREADS = "zenith-job"  # how names of threads begin
 
@@ -71,6 +72,10 @@ class Worker:
             raise ConfigError(f"{name} is no {kind}; /models lists them")
         return model
 
+    def end(self) -> None:
+        """Take no more jobs, and begin none of those that wait: nobody waits for their end any more."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+
     async def run(self, operation: str, request: Request, work: Job) -> Response:
         """What ``work`` makes of the body of a request.
 
@@ -100,6 +105,7 @@ class Worker:
         except ClientDisconnect:  # 499 as nginx logs it; nobody reads the answer
             raise HTTPException(499, "the client went away") from None
         except asyncio.CancelledError:  # after the grace that open requests have
+            request.scope[ENDED] = True
             raise HTTPException(503, "the server ends", {"Connection": "close"}) from None
         except (ImageError, LatentError) as error:
             if mangled:

@@ -156,7 +156,7 @@ def test_formats_are_those_that_can_be_written():
     from zenith_ae.app.server import Format
     from zenith_ae.image_writing import WRITABLE_SUFFIXES
 
-    known = get_args(get_args(get_args(Format)[0])[0])
+    known = get_args(get_args(Format)[0])
     assert {f".{name}" for name in known} == WRITABLE_SUFFIXES
 
 
@@ -558,22 +558,29 @@ def test_the_program_listens_serves_and_ends_with_130():
         server.stderr.close()
 
 
-def test_a_terminal_that_goes_ends_the_program_without_a_word():
+@pytest.fixture
+def served():
+    """``zenith-ae serve`` as a program of its own, and its port."""
+    pytest.importorskip("uvicorn")
     program = [sys.executable, "-m", "zenith_ae", "serve", "--port", "0", "--threads", "1"]
     server = subprocess.Popen(program, stderr=subprocess.PIPE, text=True,
                               env=os.environ | {"PYTHONUNBUFFERED": "1"},
                               # These tests may run under nohup, whose children ignore the signal.
                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # fmt: skip
     try:
-        address = server.stderr.readline().split()[1]
-        with urllib.request.urlopen(address + "health", timeout=60) as response:
-            assert response.status == 200
-        server.send_signal(signal.SIGHUP)
-        assert server.wait(30) == 129
-        assert server.stderr.read() == ""
+        yield server, int(server.stderr.readline().split()[1].rstrip("/").rpartition(":")[2])
     finally:
         server.kill()
         server.stderr.close()
+
+
+def test_a_terminal_that_goes_ends_the_program_without_a_word(served):
+    server, port = served
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as response:
+        assert response.status == 200
+    server.send_signal(signal.SIGHUP)
+    assert server.wait(30) == 129
+    assert server.stderr.read() == ""
 
 
 def test_an_empty_host_is_wrong_usage_and_not_every_address():
@@ -681,35 +688,87 @@ def test_a_body_that_does_not_come_is_given_up(monkeypatch, size, drops, ends, s
     assert TestClient(app).get("/health").json()["in_progress"] == 0
 
 
-def test_a_server_that_is_told_to_end_does_not_wait_for_a_job(tmp_path):
-    pytest.importorskip("uvicorn")
-    program = [sys.executable, "-m", "zenith_ae", "serve", "--port", "0", "--threads", "1"]
-    process = subprocess.Popen(program, stderr=subprocess.PIPE, text=True,
-                               env=os.environ | {"PYTHONUNBUFFERED": "1"})  # fmt: skip
-    try:
-        address = process.stderr.readline().split()[1]
-        body = png(noisy(height=2000, width=4000))
+def test_a_server_that_ends_waits_no_longer_for_a_body():
+    app, asked, sent = create_app(Limits(), threads=1), [], []
 
-        def post():
-            try:
-                urllib.request.urlopen(address + "denoise?sigma=5&passes=8", body, timeout=300)
-            except urllib.error.HTTPError as error:
-                return error.code, json.load(error)["detail"]
+    async def receive():
+        asked.append(True)
+        if len(asked) > 1:
+            await asyncio.Event().wait()  # the rest never comes
+        return {"type": "http.request", "body": b"x", "more_body": True}
 
-        with ThreadPoolExecutor(1) as threads:
-            answer = threads.submit(post)
-            while True:  # until it is worked on
-                with urllib.request.urlopen(address + "metrics", timeout=60) as response:
-                    if b"zenith_in_progress 1.0" in response.read():
-                        break
-                time.sleep(0.05)
-            time.sleep(1)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130  # the job takes minutes
-            assert answer.result() == (503, "the server ends")
-    finally:
-        process.kill()
-        process.stderr.close()
+    async def send(message):
+        sent.append(message)
+
+    async def ended():
+        scope = {
+            "type": "http", "method": "POST", "path": "/denoise", "raw_path": b"/denoise",
+            "query_string": b"", "headers": [], "http_version": "1.1", "scheme": "http",
+            "server": ("localhost", 1), "root_path": "",
+        }  # fmt: skip
+        request = asyncio.create_task(app(scope, receive, send))
+        while len(asked) < 2:
+            await asyncio.sleep(0.01)
+        request.cancel()  # as uvicorn does after the grace
+        await request
+
+    asyncio.run(ended())
+    assert sent[0]["status"] == 503 and len(asked) == 2
+
+
+def test_a_second_interrupt_ends_it_at_once_without_a_traceback(served):
+    server, port = served
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"POST /denoise HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nx")
+        time.sleep(0.5)
+        for _ in range(2):
+            server.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert server.wait(30) == 130
+    assert "Traceback" not in server.stderr.read()
+
+
+def test_what_is_no_http_gets_json_and_other_protocols_are_passed_over(served):
+    server, port = served
+
+    def answer(request):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(request)
+            head, _, body = b"".join(iter(lambda: client.recv(9999), b"")).partition(b"\r\n\r\n")
+        return head, json.loads(body)
+
+    head, body = answer(b"GET /health HTTP/1.1\r\n\r\n")  # without a host
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n") and b"application/json" in head
+    assert body == {"detail": "no valid HTTP request"}
+    upgrade = b"Host: x\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    head, body = answer(b"GET /health HTTP/1.1\r\n" + upgrade)
+    assert b"200 OK" in head and body["status"] == "ok"
+    server.send_signal(signal.SIGTERM)
+    server.wait(30)
+    assert "pgrade" not in server.stderr.read()
+
+
+def test_a_server_that_is_told_to_end_does_not_wait_for_a_job(served):
+    server, port = served
+    body = png(noisy(height=2000, width=4000))
+
+    def post():
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/denoise?sigma=5&passes=8", body, timeout=300)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)["detail"]
+
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(post)
+        while True:  # until it is worked on
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
+                if b"zenith_in_progress 1.0" in response.read():
+                    break
+            time.sleep(0.05)
+        time.sleep(1)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 130  # the job takes minutes
+        assert answer.result() == (503, "the server ends")
 
 
 def test_defaults_of_the_command_are_those_of_the_limits():
