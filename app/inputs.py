@@ -29,6 +29,11 @@ from zenith_ae.errors import ImageError, OutputError, ZenithError
 from zenith_ae.files import is_device, is_passed_by, is_result, reason
 
 STDIO = "-"
+#: Other names of standard input and of standard output.
+_STREAMS = (
+    {"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"},
+    {"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"},
+)
 
 
 class EmptyFolderError(ImageError):
@@ -122,8 +127,13 @@ def _with_streams(inputs: Sequence[str], output: str | None) -> tuple[list[str],
     """Inputs and output with `STDIO` for standard streams by their other names, and where none is named."""
     if output == "":
         raise click.UsageError("-o is empty (a variable that is not set?); give a file or a folder")
-    output = STDIO if output == "/dev/stdout" else output
-    inputs = [STDIO if item == "/dev/stdin" else item for item in inputs]
+    output = STDIO if output in _STREAMS[1] else output
+    inputs = [STDIO if item in _STREAMS[0] else item for item in inputs]
+    if not all(path in (None, STDIO) or os.path.isabs(path) for path in (*inputs, output)):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise click.ClickException("the working folder is gone; go to another one") from None
     if inputs.count(STDIO) > 1:
         raise click.UsageError("standard input (-) can be given only once")
     if STDIO in inputs and sys.stdin.isatty():
@@ -302,15 +312,17 @@ def _folds(folder: str) -> bool:
         return True
     try:
         folder = os.path.realpath(folder)
-    except (OSError, ValueError):  # the working folder has gone; no folder can have this name
+    except (OSError, ValueError):  # no folder can have this name
         return False
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            other = "".join(c.swapcase() if c.isascii() else c for c in entry.name)
-            if other != entry.name and (number := _number(entry.path, follow=False)):
-                return number == _number(os.path.join(folder, other), follow=False)
-    above = os.path.dirname(folder)
-    return above != folder and not os.path.ismount(folder) and _folds(above)
+    while True:
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                other = "".join(c.swapcase() if c.isascii() else c for c in entry.name)
+                if other != entry.name and (number := _number(entry.path, follow=False)):
+                    return number == _number(os.path.join(folder, other), follow=False)
+        if os.path.ismount(folder):  # as the topmost one is
+            return False
+        folder = os.path.dirname(folder)
 
 
 def _number(path: str, follow: bool = True) -> _Place | None:
@@ -521,10 +533,13 @@ def make_folder(output: str | Path) -> None:
     folder = Path(output).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"{folder}: cannot make the folder: {reason(error)}; choose another with -o"
-        ) from None
+    except (OSError, RecursionError) as error:
+        why = reason(error) if isinstance(error, OSError) else "it lies too deep"
+        if isinstance(error, FileExistsError):
+            at = next(filter(os.path.lexists, (folder, *folder.parents)))
+            what = f"a link to {os.readlink(at)}, which is not there" if at.is_symlink() else "a file"
+            why = f"{at} is {what}"
+        raise OutputError(f"{folder}: cannot make the folder: {why}; choose another with -o") from None
     if is_device(output):
         return
     target = os.path.realpath(output)  # of a link

@@ -498,9 +498,9 @@ def evaluate(
         raise click.UsageError(str(error)) from None
     if sheet is not None:  # now: what is measured below may take an hour
         measured_in = {Path(each).resolve() for each in (source, reference) if each is not None}
-        if sheet.exists() and not measured_in.isdisjoint((sheet.resolve(), *sheet.resolve().parents)):
+        if not measured_in.isdisjoint((sheet.resolve(), *sheet.resolve().parents)):
             raise click.UsageError(
-                f"--sheet {sheet} is one of the files that are measured; choose another name"
+                f"--sheet {sheet} lies among the files that are measured; choose another place"
             )
         make_folder(sheet)
     measured = load(model, threads=threads)

@@ -130,7 +130,7 @@ def test_wrong_arguments_are_value_errors(sigma_denoiser, tmp_path):
     for wrong in ("90", 90.5, 90.0, True, 0, 101):
         with pytest.raises(ValueError, match="quality must be a whole number from 1 to 100"):
             zenith_ae.write_picture(picture, tmp_path / "a.jpg", quality=wrong)
-    for wrong in ("10", 0, -5, 1.5):
+    for wrong in ("10", 0, -5, 1.5, True):
         with pytest.raises(ValueError, match="max_pixels must be a whole number of at least 1"):
             zenith_ae.read_picture(file, max_pixels=wrong)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png"]

@@ -542,7 +542,7 @@ def test_names_are_one_in_folders_where_letters_of_both_cases_are(here, dn, caps
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the working folder cannot go")
-def test_streams_need_no_working_folder(here, dn, monkeypatch):
+def test_streams_and_whole_paths_need_no_working_folder(here, dn, monkeypatch, capsys):
     data = Path(picture("a.png")).read_bytes()
     Path("gone").mkdir()
     os.chdir("gone")
@@ -552,6 +552,11 @@ def test_streams_need_no_working_folder(here, dn, monkeypatch):
     assert [job.error for job in inputs.plan(["-"], "-", inputs.Kind(frozenset(), str, frozenset()))] == [
         None
     ]
+    assert run(["denoise", str(here / "a.png"), *dn, "-o", str(here / "b.png")]) == 0
+    capsys.readouterr()
+    for paths in (["."], [str(here / "a.png"), "-o", "c.png"]):
+        assert run(["denoise", *paths, *dn]) == 1
+        assert "the working folder is gone" in one_line(capsys.readouterr().err)
     os.chdir(here)
 
 
@@ -872,7 +877,9 @@ def test_a_folder_that_takes_no_files_is_found_before_the_work(here, dn, capsys,
         (["denoise", "text.png"], "text.png: not a picture"),
         (["decode", "text.png"], "text.png: not a latent file"),
         (["decode", "none.latent.safetensors"], "no such file"),
-        (["denoise", "a.png", "-o", "text.png/b.png"], "cannot make the folder"),
+        (["denoise", "a.png", "-o", "text.png/b.png"], "cannot make the folder: text.png is a file"),
+        (["denoise", "a.png", "-o", "lost/b.png"], "lost is a link to nowhere, which is not there"),
+        (["denoise", "a.png", "-o", "d/" * 2000 + "b.png"], "cannot make the folder"),
         (["denoise", "rgba.png", "-o", "a.jpg"], "transparency"),
         (["info", "text.png"], "not a picture"),
         (["info", "none.safetensors"], "none.safetensors"),
@@ -882,6 +889,7 @@ def test_bad_input_is_one_line_and_exit_code_1(here, sigma_denoiser, capsys, arg
     picture("a.png")
     picture("rgba.png", mode="RGBA")
     (here / "text.png").write_text("this is text")
+    (here / "lost").symlink_to("nowhere")
     (here / "empty").mkdir()
     picture("done/a.denoised.png")
     before = tree(here)
@@ -1696,7 +1704,8 @@ def test_a_case_that_is_not_there_is_wrong_usage_and_a_broken_link_is_named(here
     [
         (["--sheet", "worst.tif"], 2, ".png, .webp or .jpg"),
         (["--sheet", "taken.png"], 2, "exists"),
-        (["--sheet", "in/a.png", "--overwrite"], 2, "is one of the files that are measured"),
+        (["--sheet", "in/a.png", "--overwrite"], 2, "lies among the files that are measured"),
+        (["--sheet", "in/sub/worst.png"], 2, "lies among the files that are measured"),
         (["--sheet", "taken.png/worst.png"], 1, "cannot make the folder"),
         (["--sigma", "300"], 2, "--sigma"),
         (["--other", "zenith-denoise"], 2, "not an autoencoder"),
@@ -2090,7 +2099,8 @@ def test_pictures_go_to_devices(here, dn, capsys):
         assert reader.communicate()[0].startswith(b"RIFF")
     program = f'"{sys.executable}" -m zenith_ae denoise a.png {" ".join(dn)} -q'
     from_stdin = program.replace("denoise a.png", "denoise /dev/stdin") + " < a.png > b.png"
-    to = (f"{program} -o >(cat > b.png; echo done > there)", f"{program} -o /dev/stdout > b.png", from_stdin)
+    to = [f"{program} -o >(cat > b.png; echo done > there)", f"{program} -o /dev/stdout > b.png", from_stdin,
+          f"{program.removesuffix('-q')} -o /dev/fd/1 > b.png"]  # fmt: skip
     for there in to:
         Path("b.png").unlink(missing_ok=True)
         subprocess.run(["bash", "-c", there], check=True)

@@ -506,6 +506,9 @@ def test_a_small_pickle_cannot_ask_for_much_memory(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "small.pth")
     with pytest.raises(WeightsError, match=r"damaged, or not a \.pth file"):
         load_weights(tmp_path / "small.pth")
+    path.unlink()
+    with pytest.raises(WeightsError, match=r": small\.pth: damaged, or not a \.pth file"):
+        load_weights(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are text there")

@@ -263,18 +263,29 @@ def read_picture(
     ValueError
         If ``max_pixels`` is no whole number of at least 1.
     """
-    if max_pixels is not None and not (isinstance(max_pixels, int | np.integer) and max_pixels > 0):
+    number = isinstance(max_pixels, int | np.integer) and not isinstance(max_pixels, bool)
+    if max_pixels is not None and not (number and max_pixels > 0):
         raise ValueError(f"max_pixels must be a whole number of at least 1, got {in_short(max_pixels)}")
     if isinstance(source, bytes | bytearray | memoryview):
-        return _read(io.BytesIO(source), name or "<bytes>", max_pixels, every)
+        # A view may have gaps.
+        whole = bytes(source) if isinstance(source, memoryview) else source
+        return _read(io.BytesIO(whole), name or "<bytes>", max_pixels, every)
     if read := getattr(source, "read", None):  # also of temporary files, which are no io.IOBase
         name = name or str(getattr(source, "name", None) or "<file>")
-        data = None if isinstance(source, io.TextIOBase) else read()
+        try:
+            data = None if isinstance(source, io.TextIOBase) else read()
+        except io.UnsupportedOperation:
+            raise ImageError(f'{name}: is not open for reading; open it with mode "rb"') from None
+        except (OSError, ValueError) as error:  # ValueError: it is closed
+            why = reason(error) if isinstance(error, OSError) else error
+            raise ImageError(f"{name}: cannot be read: {why}") from None
         if not isinstance(data, bytes | bytearray | memoryview):
             raise ImageError(f'{name}: is open as text; open it with mode "rb"')
         return _read(io.BytesIO(data), name, max_pixels, every)
     if not isinstance(source, (str, os.PathLike)):
         raise ImageError(f"a picture is read from a path, bytes or an open file, not {type(source).__name__}")
+    if not os.fspath(source):
+        raise ImageError("the path is empty (a variable that is not set?)")
     name = name or visible(os.fsdecode(source))
     try:
         with open(source, "rb") as file:
@@ -681,7 +692,9 @@ def from_pil(
     elif mode == "I":
         wide = np.asarray(image)
         if wide.min() < 0 or wide.max() > 65535:
-            what = "values below 0 (signed integers)" if wide.min() < 0 else "integers beyond 16 bits"
+            # Pillow takes a TIFF's unsigned integers beyond 31 bits for negative ones.
+            below = "values below 0 (signed integers), or integers beyond 31 bits"
+            what = below if wide.min() < 0 else "integers beyond 16 bits"
             raise ImageError(f"{name}: has {what}, {wide.min()} to {wide.max()}; scale them to 0..65535")
         pixels, layout = wide.astype(np.uint16), "L"
     elif mode == "F":

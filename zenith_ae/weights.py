@@ -19,7 +19,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -205,8 +205,15 @@ def load_weights(path_or_name: str | os.PathLike[str]) -> Weights:
             what = "an architecture that comes without weights; give a file of them"
             raise WeightsError(f"{name}: {what}, or a shipped model ({names})")
         raise WeightsError(visible(f"{path_or_name}: no such file or shipped model (shipped: {names})"))
-    try:
+    with _naming(path):
         return _load_folder(path) if path.is_dir() else _load_file(path)
+
+
+@contextlib.contextmanager
+def _naming(path: Path | str) -> Iterator[None]:
+    """Has errors begin with the name of the file that they are about."""
+    try:
+        yield
     except (WeightsError, ConfigError) as error:
         raise WeightsError(visible(f"{path}: {error}")) from None  # names in a file may be anything
 
@@ -234,7 +241,8 @@ def _load_folder(folder: Path) -> Weights:
         others = _weight_files(folder)
         models = {_halves(file)[0] for file in others}
         if len(models) == 1:  # of another layout: one file, or an encoder beside its decoder
-            return _load_file(others[0])
+            with _naming(others[0].name):
+                return _load_file(others[0])
         if not models:
             raise WeightsError("this folder holds no weights; name a weights file, or a folder with one")
         raise WeightsError(f"this folder holds several models, name one: {_some(models)}")
@@ -256,12 +264,13 @@ def _load_folder(folder: Path) -> Weights:
             if isinstance(error, FileNotFoundError | WeightsError):
                 raise
             raise WeightsError(f"config.json is not readable: {error}") from None
-    if definition is not None:  # of `zenith_ae.integrations.diffusers`, whose `bn` has nothing learned
-        tensors, _ = _read(files[0])
-        named = {key: t for key, t in tensors.items() if not key.startswith("bn.")}
-        return Weights(ModelConfig.from_json(str(definition)), named, metadata)
-    weights = _load_file(files[0], folder.resolve().name)
-    return replace(weights, metadata={**metadata, **weights.metadata})
+    with _naming(files[0].name):
+        if definition is not None:  # of `zenith_ae.integrations.diffusers`, whose `bn` has nothing learned
+            tensors, _ = _read(files[0])
+            named = {key: t for key, t in tensors.items() if not key.startswith("bn.")}
+            return Weights(ModelConfig.from_json(str(definition)), named, metadata)
+        weights = _load_file(files[0], folder.resolve().name)
+        return replace(weights, metadata={**metadata, **weights.metadata})
 
 
 def _halves(path: Path) -> tuple[str, str, str]:
