@@ -145,8 +145,8 @@ def load(
         needs a CPU with instructions for it (level avx512bf16 or amx); "int16" multiplies rounded integers,
         close to exact (level avx2vnni or avx512vnni, or avx2 where the CPU is fast at it); "auto" is the
         fastest. Or a ``torch.dtype`` of these.
-    threads : number of CPU threads, of which 256 work at most; default ``ZENITH_NUM_THREADS`` or the usable
-        cores.
+    threads : number of CPU threads of the native engine, of which 256 work at most; default
+        ``ZENITH_NUM_THREADS`` or the usable cores. An error with torch's devices, which have their own.
 
     Returns
     -------
@@ -415,11 +415,11 @@ class Autoencoder(_Pipeline):
         return Picture(from_rgb(rgb, rgb[..., : len(layout)], layout)[0], layout, layout, notes=notes)
 
     @overload
+    def roundtrip(self, image: Kind, tile: Tile = "auto", *, progress: Progress | None = None) -> Kind: ...
+    @overload
     def roundtrip(
         self, image: ForPillow, tile: Tile = "auto", *, progress: Progress | None = None
     ) -> Image.Image: ...
-    @overload
-    def roundtrip(self, image: Kind, tile: Tile = "auto", *, progress: Progress | None = None) -> Kind: ...
     def roundtrip(self, image: Any, tile: Tile = "auto", *, progress: Progress | None = None) -> Any:
         """decode(encode(image)) with the type, dtype, shape and mode of ``image``; alpha is kept.
 
@@ -480,16 +480,16 @@ class Denoiser(_Pipeline):
 
     @overload
     def __call__(
-        self, image: ForPillow, sigma: str | ArrayLike = "auto", strength: float = 1.0, tile: Tile = "auto",
-        *, luma: float = 1.0, chroma: float = 1.0, grain: float = 0.0, passes: int = 1,
-        progress: Progress | None = None,
-    ) -> Image.Image: ...  # fmt: skip
-    @overload
-    def __call__(
         self, image: Kind, sigma: str | ArrayLike = "auto", strength: float = 1.0, tile: Tile = "auto",
         *, luma: float = 1.0, chroma: float = 1.0, grain: float = 0.0, passes: int = 1,
         progress: Progress | None = None,
     ) -> Kind: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, image: ForPillow, sigma: str | ArrayLike = "auto", strength: float = 1.0, tile: Tile = "auto",
+        *, luma: float = 1.0, chroma: float = 1.0, grain: float = 0.0, passes: int = 1,
+        progress: Progress | None = None,
+    ) -> Image.Image: ...  # fmt: skip
     def __call__(
         self,
         image: Any,
