@@ -11,6 +11,7 @@ from fractions import Fraction
 from common import ROOT, script_parser, with_part
 
 from zenith_ae.models import spec, zoo
+from zenith_ae.weights import load_weights
 
 PAGE = ROOT / "docs" / "layers.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
@@ -61,7 +62,7 @@ def tables() -> str:
             lines += [f"**{part}**\n", *table(config, part)]
     lines += ["## Experts\n", "Of the denoisers that ship, beside the layers above.\n"]
     for name in ("zenith-denoise", "zenith-denoise-fast", "zenith-denoise-large"):
-        config = zoo.with_expert(zoo.build(name))
+        config = load_weights(name).config
         lines += [f"**white** of `{name}`\n", *table(config, "white")]
     lines += ["**sorter** of all\n", *table(config, "sorter")]
     return "\n".join(lines)
