@@ -18,7 +18,7 @@ from .session import ANY_PATH, form, read
 # What the models that ship are for; what they are made of is in their configs.
 USES = {
     "zenith-denoise": "Removes noise (default of denoise)",
-    "zenith-denoise-fast": "Removes noise, in about half of the time",
+    "zenith-denoise-fast": "Removes noise, in half to two thirds of the time",
     "zenith-denoise-large": "Removes noise, better, in 2.2 times the time",
     "zenith-deblur": "Makes soft pictures sharp (deblur)",
     "zenith-taef2": "FLUX.2 latents, nearest to the picture",

@@ -142,7 +142,7 @@ def test_levels_are_those_of_the_noise(amx_training: ModuleType, tmp_path: Path)
     for i in range(3):
         smooth = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8)).resize((320, 280))
         smooth.save(tmp_path / f"{i}.png")
-    lessons = amx_training.Lessons(ImagePool([tmp_path]), vivid=0, framed=0)
+    lessons = amx_training.Lessons(ImagePool([tmp_path]), vivid=0, framed=0, stretched=0)
     degraded, level, target = lessons.batch(np.random.default_rng(1), 60, 128)
     assert degraded.shape == target.shape == (60, 128, 128, 3)
     assert 0 <= target.min() <= target.max() <= 1

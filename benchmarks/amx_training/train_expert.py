@@ -47,10 +47,11 @@ from zenith_ae.measure import in_turn
 from zenith_ae.metrics import psnr
 from zenith_ae.models import spec, zoo
 from zenith_ae.models.modules import Network
+from zenith_ae.pipelines import Denoiser, load
 from zenith_ae.training.data import SMALLEST_SCALE, ImagePool, load_pool, middle
 from zenith_ae.training.degradations import MIXTURES, UNEVEN, make_plain, saturated
 from zenith_ae.training.muon import SCALE, Muon
-from zenith_ae.training.restore import log_error
+from zenith_ae.training.restore import log_error, upsample_sigma
 from zenith_ae.training.sorting import LEAST_ERROR
 from zenith_ae.weights import load_weights, save_weights
 
@@ -260,7 +261,8 @@ class Lessons:
     """Crops with noise that is independent from pixel to pixel: `MIXTURES` "white", made faster.
 
     What differs from ``train denoise``: more reduced crops, of fixed copies; some vivid ones; fewer with
-    plain parts or told too high a level; and one level in twenty a little wrong in place of estimated ones.
+    plain parts or told too high a level; one level in twenty a little wrong; and, of noise as files have it,
+    some crops of harder contrast, of which much is black or white and whose level seems too low.
 
     Parameters
     ----------
@@ -268,19 +270,30 @@ class Lessons:
     reduced : share of the crops from copies reduced by up to 1 / `SMALLEST_SCALE`, three of each photograph.
     vivid : share of the crops with stronger colours and other tone curves.
     framed : share with plain parts, `make_plain`.
+    stretched : share with up to four times the contrast, clipped.
+    estimated : share of the others whose level is estimated, as that of most of these.
+    estimator : a denoiser that estimates them; without one, none are.
     """
 
     COPIES = 3
 
     def __init__(
-        self, pool: ImagePool, reduced: float = 0.45, vivid: float = 0.05, framed: float = 0.08
+        self,
+        pool: ImagePool,
+        reduced: float = 0.45,
+        vivid: float = 0.05,
+        framed: float = 0.08,
+        stretched: float = 0.08,
+        estimated: float = 0.15,
+        estimator: Denoiser | None = None,
     ) -> None:
         self.pictures = pool.images
         rng = np.random.default_rng(0)
         self.copies = [[_reduced(p, rng) for p in self.pictures] for _ in range(self.COPIES)]
         areas = np.cumsum([p.shape[0] * p.shape[1] for p in self.pictures])
         self.bounds = areas / areas[-1]
-        self.reduced, self.vivid, self.framed = reduced, vivid, framed
+        self.reduced, self.vivid, self.framed, self.stretched = reduced, vivid, framed, stretched
+        self.estimated, self.estimator = estimated if estimator else 0, estimator
         self.mixture = MIXTURES["white"]
         self.rare = replace(self.mixture, gaussian=0.0)
         assert self.mixture.whole == 1 and not (
@@ -293,10 +306,17 @@ class Lessons:
         """What `Expert.step` takes."""
         degraded = np.empty((count, side, side, 3), np.float32)
         level, target = np.empty(degraded.shape[:3], np.float32), np.empty_like(degraded)
+        estimated = []
         for i in range(count):
             crop = self._crop(rng, side)
+            stretched = rng.random() < self.stretched
+            if stretched:
+                crop = _stretched(crop, rng)
+            if self.estimator and rng.random() < (0.7 if stretched else self.estimated):
+                estimated.append(i)
             if rng.random() < self.mixture.gaussian:
-                degraded[i], target[i], level[i] = self._gaussian(rng, crop)
+                in_file = rng.random() < self.mixture.clipped or i in estimated
+                degraded[i], target[i], level[i] = self._gaussian(rng, crop, in_file)
             else:
                 (degraded[i],), (target[i],), (level[i],), _ = self.rare.sample(
                     crop[None], rng, np.zeros(1, bool)
@@ -305,6 +325,9 @@ class Lessons:
                 level[i] *= np.float32(rng.uniform(1, 2.5))
             if rng.random() < self.framed:
                 make_plain(degraded[i], target[i], rng)
+        if self.estimator and estimated:
+            found = torch.from_numpy(self.estimator.engine.run("estimator", degraded[estimated]))
+            level[estimated] = upsample_sigma(found.permute(0, 3, 1, 2), (side, side))[:, 0].numpy()
         return degraded, level, target
 
     def _crop(self, rng: np.random.Generator, side: int) -> np.ndarray:
@@ -315,7 +338,7 @@ class Lessons:
         return _vivid(crop, rng) if rng.random() < self.vivid else crop
 
     def _gaussian(
-        self, rng: np.random.Generator, crop: np.ndarray
+        self, rng: np.random.Generator, crop: np.ndarray, in_file: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | np.float32]:
         mixture, side = self.mixture, len(crop)
         target = crop * np.float32(1 / 255)
@@ -332,10 +355,10 @@ class Lessons:
         )
         noise = rng.standard_normal((side, side, 1 if grey else 3), dtype=np.float32)
         degraded = target + noise * (sigma[..., None] if isinstance(sigma, np.ndarray) else sigma) * share
-        if rng.random() < mixture.clipped:
+        if in_file:
             degraded = np.round(degraded.clip(0, 1) * 255) * np.float32(1 / 255)
         told = sigma * np.sqrt(np.square(share).mean())
-        if rng.random() < 0.05:  # estimated levels are not quite right
+        if rng.random() < 0.05:  # what people tell is not quite right
             told = told * np.float32(np.exp(rng.normal(0, 0.06)))
         return degraded, target, told
 
@@ -345,6 +368,12 @@ def _reduced(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     scale = max(rng.uniform(SMALLEST_SCALE, 1), LAST_SIDE / min(width, height))
     sides = max(LAST_SIDE, round(width * scale)), max(LAST_SIDE, round(height * scale))
     return np.asarray(Image.fromarray(picture).resize(sides, Image.Resampling.LANCZOS))
+
+
+def _stretched(crop: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    gain = np.exp(rng.uniform(0, np.log(4)))
+    middle = rng.choice([0.0, crop.mean(), rng.uniform(0, 255)])  # which stays; 0 makes all of it brighter
+    return np.round(((crop - middle) * gain + middle).clip(0, 255)).astype(np.uint8)
 
 
 def _vivid(crop: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -511,7 +540,7 @@ def main() -> None:
     expert.load(values)
     bsds, photographs = str(SHARED / "data/train_bsds400.tar"), str(SHARED / "data/train_photos1000.tar")
     pool, validation = load_pool(args.data or [bsds, bsds, photographs], smallest=LAST_SIDE).split(16, seed=0)
-    lessons = Lessons(pool)
+    lessons = Lessons(pool, estimator=load(weights, threads=1))
     if args.compare:
         torch.set_num_threads(args.threads)
         return compare(expert, layers, lessons, args)
