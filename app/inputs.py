@@ -312,7 +312,7 @@ def _folds(folder: str) -> bool:
         return True
     try:
         folder = os.path.realpath(folder)
-    except (OSError, ValueError):  # no folder can have this name
+    except (OSError, ValueError):  # the working folder has gone; no folder can have this name
         return False
     while True:
         with suppress(OSError), os.scandir(folder) as entries:

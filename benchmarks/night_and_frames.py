@@ -50,6 +50,7 @@ from zenith_ae.training.degradations import (
     mottled,
     salt_and_pepper,
     saturated,
+    stretched,
 )
 from zenith_ae.training.drawings import SIZE as SIZE_OF_DRAWINGS
 from zenith_ae.training.drawings import halftone, interface, line_art, small_print, strokes, text
@@ -229,7 +230,7 @@ def _halved(picture: np.ndarray) -> np.ndarray:
 
 
 def _stretched(clean: np.ndarray, gain: float, middle: float) -> np.ndarray:
-    return np.uint8(np.clip((clean - middle) * gain + middle, 0, 255) + 0.5)
+    return np.uint8(stretched(clean, gain, middle) + 0.5)
 
 
 def _paler(picture: np.ndarray) -> np.ndarray:

@@ -49,7 +49,7 @@ from zenith_ae.models import spec, zoo
 from zenith_ae.models.modules import Network
 from zenith_ae.pipelines import Denoiser, load
 from zenith_ae.training.data import SMALLEST_SCALE, ImagePool, load_pool, middle
-from zenith_ae.training.degradations import MIXTURES, UNEVEN, make_plain, saturated
+from zenith_ae.training.degradations import MIXTURES, UNEVEN, as_file, make_plain, saturated, stretched
 from zenith_ae.training.muon import SCALE, Muon
 from zenith_ae.training.restore import log_error, upsample_sigma
 from zenith_ae.training.sorting import LEAST_ERROR
@@ -293,7 +293,7 @@ class Lessons:
         areas = np.cumsum([p.shape[0] * p.shape[1] for p in self.pictures])
         self.bounds = areas / areas[-1]
         self.reduced, self.vivid, self.framed, self.stretched = reduced, vivid, framed, stretched
-        self.estimated, self.estimator = estimated if estimator else 0, estimator
+        self.estimated, self.estimator = estimated, estimator
         self.mixture = MIXTURES["white"]
         self.rare = replace(self.mixture, gaussian=0.0)
         assert self.mixture.whole == 1 and not (
@@ -309,10 +309,10 @@ class Lessons:
         estimated = []
         for i in range(count):
             crop = self._crop(rng, side)
-            stretched = rng.random() < self.stretched
-            if stretched:
+            hard = rng.random() < self.stretched
+            if hard:
                 crop = _stretched(crop, rng)
-            if self.estimator and rng.random() < (0.7 if stretched else self.estimated):
+            if self.estimator and rng.random() < (0.7 if hard else self.estimated):
                 estimated.append(i)
             if rng.random() < self.mixture.gaussian:
                 in_file = rng.random() < self.mixture.clipped or i in estimated
@@ -356,7 +356,7 @@ class Lessons:
         noise = rng.standard_normal((side, side, 1 if grey else 3), dtype=np.float32)
         degraded = target + noise * (sigma[..., None] if isinstance(sigma, np.ndarray) else sigma) * share
         if in_file:
-            degraded = np.round(degraded.clip(0, 1) * 255) * np.float32(1 / 255)
+            degraded = as_file(degraded)
         told = sigma * np.sqrt(np.square(share).mean())
         if rng.random() < 0.05:  # what people tell is not quite right
             told = told * np.float32(np.exp(rng.normal(0, 0.06)))
@@ -373,7 +373,7 @@ def _reduced(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _stretched(crop: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     gain = np.exp(rng.uniform(0, np.log(4)))
     middle = rng.choice([0.0, crop.mean(), rng.uniform(0, 255)])  # which stays; 0 makes all of it brighter
-    return np.round(((crop - middle) * gain + middle).clip(0, 255)).astype(np.uint8)
+    return np.round(stretched(crop, gain, middle)).astype(np.uint8)
 
 
 def _vivid(crop: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -533,7 +533,7 @@ def edited(picture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         values = np.rint(np.clip(values, 0, 255))
     if gain:
         middle = 0.0 if rng.random() < 0.7 else values.mean()
-        values = np.clip((values - middle) * np.float32(_log_uniform(rng, GAIN)) + middle, 0, 255)
+        values = stretched(values, np.float32(_log_uniform(rng, GAIN)), middle)
     if curve and rng.random() < EQUALIZED:
         values = np.asarray(ImageOps.equalize(Image.fromarray(np.rint(values).astype(np.uint8))), np.float32)
     elif curve:
@@ -583,6 +583,11 @@ def saturated(picture: np.ndarray, factor: float) -> np.ndarray:
     """Colours (..., 3) by ``factor`` further from the grey of the same luma, not clipped."""
     grey = (picture @ LUMA)[..., None]
     return grey + np.float32(factor) * (picture - grey)
+
+
+def stretched(picture: np.ndarray, gain: float, middle: float) -> np.ndarray:
+    """Values of 0 to 255 with so many times the contrast about one that stays, clipped, in floats."""
+    return np.clip((picture - middle) * gain + middle, 0, 255)
 
 
 def as_file(x: np.ndarray) -> np.ndarray:
