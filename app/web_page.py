@@ -307,7 +307,9 @@ def _denoise_tab(page: gr.Blocks, workshop: Workshop, examples: Sequence[Path]) 
     def turn(request: gr.Request, file: str | None) -> Updates:
         view = views.of(request)
         view.turn(file)
-        return {facts: gr.skip()} if view.shown else blank() | {wait: gr.HTML(visible=not file), facts: ""}
+        # A press may be faster than this; its progress needs a place, as in `press`.
+        place = gr.HTML(visible=not file or view.is_busy)
+        return {facts: gr.skip()} if view.shown else blank() | {wait: place, facts: ""}
 
     def look(view: View, file: str, model: str) -> Updates:
         result = workshop.inspect(file, model)

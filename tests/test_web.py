@@ -30,7 +30,7 @@ from PIL import Image
 
 from zenith_ae import app
 from zenith_ae import weights as weights_module
-from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_zip
+from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_windows, web_zip
 from zenith_ae.app.cli import run as run_cli
 from zenith_ae.app.web_jobs import Workshop, shipped_models
 from zenith_ae.app.web_zip import safe_name
@@ -1193,7 +1193,7 @@ class Tab:
 
     def arrives(self):
         """For a block that does something which the server is told at once: until it has answered."""
-        return self.page.expect_response(lambda response: response.request.method == "POST")
+        return self.page.expect_response(lambda response: "/run/" in response.url)
 
     def count(self, selector, number):
         """Wait until there are so many; a gallery fills a moment after the rest."""
@@ -1685,7 +1685,8 @@ class TestPage:
         tab.page.click("#denoise-go")
         tab.page.get_by_text("broken.png: damaged").wait_for()
         held.gate.clear()
-        tab.clear()
+        with tab.arrives():
+            tab.clear()
         with tab.arrives():
             tab.upload(tmp_path / "x.png")
         tab.page.click("#denoise-go")
@@ -1693,6 +1694,34 @@ class TestPage:
         tab.page.locator(".progress-level").locator("visible=true").first.wait_for()
         assert tab.page.query_selector("#denoise-facts .failed") is None
         held.gate.set()
+        tab.wait("#denoise-get:visible")
+
+    def test_progress_is_seen_where_the_press_was_faster_than_the_file(self, tab, tmp_path, monkeypatch):
+        turn, clean, turned, seen = web_windows.View.turn, web_jobs._clean, [], threading.Event()
+
+        def late(view, file):
+            if file:
+                time.sleep(1)
+            turn(view, file)
+            turned.append(file)
+
+        def reporting(model, picture, sigma, settings, progress=None, made=None):
+            for share in np.linspace(0.1, 0.9, 100):
+                progress(share)
+                if seen.wait(0.1):
+                    break
+            return clean(model, picture, sigma, settings, None, made)
+
+        monkeypatch.setattr(web_windows.View, "turn", late)
+        monkeypatch.setattr(web_jobs, "_clean", reporting)
+        (tmp_path / "x.png").write_bytes(png())
+        with tab.arrives():  # the press
+            tab.upload(tmp_path / "x.png")
+            tab.page.click("#denoise-go")
+        tab.until(lambda: any(turned))
+        tab.page.wait_for_timeout(500)
+        tab.page.locator(".progress-level").locator("visible=true").first.wait_for(timeout=8000)
+        seen.set()
         tab.wait("#denoise-get:visible")
 
     def test_who_waits_sees_the_place_in_the_queue(self, context, server, tab, tmp_path, held):
