@@ -30,7 +30,7 @@ from PIL import Image
 
 from zenith_ae import app
 from zenith_ae import weights as weights_module
-from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_windows, web_zip
+from zenith_ae.app import web, web_comparison, web_jobs, web_previews, web_zip
 from zenith_ae.app.cli import run as run_cli
 from zenith_ae.app.web_jobs import Workshop, shipped_models
 from zenith_ae.app.web_zip import safe_name
@@ -1697,7 +1697,9 @@ class TestPage:
         tab.wait("#denoise-get:visible")
 
     def test_progress_is_seen_where_the_press_was_faster_than_the_file(self, tab, tmp_path, monkeypatch):
-        turn, clean, turned, seen = web_windows.View.turn, web_jobs._clean, [], threading.Event()
+        from zenith_ae.app.web_windows import View
+
+        turn, clean, turned, seen = View.turn, web_jobs._clean, [], threading.Event()
 
         def late(view, file):
             if file:
@@ -1712,7 +1714,7 @@ class TestPage:
                     break
             return clean(model, picture, sigma, settings, None, made)
 
-        monkeypatch.setattr(web_windows.View, "turn", late)
+        monkeypatch.setattr(View, "turn", late)
         monkeypatch.setattr(web_jobs, "_clean", reporting)
         (tmp_path / "x.png").write_bytes(png())
         with tab.arrives():  # the press
