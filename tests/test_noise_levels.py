@@ -276,12 +276,32 @@ def test_texture_of_what_is_bright_is_no_noise_of_photons():
     assert level == pytest.approx(told, abs=0.5)
 
 
+@pytest.mark.parametrize("grey", [False, True])
+@pytest.mark.parametrize("sigma", [40, 60, 100])
+def test_loud_white_noise_is_measured_although_much_of_it_is_clipped(sigma, grey):
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:160, :203]
+    clean = np.clip(1.5 * x - 20, 0, 255) + 30 * np.sin(x / 1.7) * np.cos(y / 2.1) * (y > 90)
+    noise = rng.normal(0, sigma, (*clean.shape, 1 if grey else 3)) + np.zeros(3)
+    stored = np.clip(np.rint(clean[..., None] + noise), 0, 255).astype(np.uint8)
+    assert np.mean((stored == 0) | (stored == 255)) > 0.15
+    for about in (0.6 * sigma, sigma, 1.2 * sigma):
+        assert noise_levels.white_noise(stored, about) == pytest.approx(sigma, rel=0.06)
+    said = rng.uniform(0.5, 0.9, (20, 26)).astype(np.float32) * np.float32(sigma)
+    level = said.copy()
+    noise_levels.bring_to_measured(stored, level)
+    assert level == pytest.approx(np.full_like(level, sigma), rel=0.06)
+    level = np.where(np.arange(26) < 13, said, 0)  # as of a picture that is half of a screenshot
+    before = level.copy()
+    noise_levels.bring_to_measured(stored, level)
+    assert np.array_equal(level, before)
+
+
 def test_too_few_or_clipped_patches_tell_no_white_noise():
     noisy = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(64, 64, 3)), 0, 255).astype(np.uint8)
     assert noise_levels.white_noise(noisy, 20) == pytest.approx(20, rel=0.05)
     for few in (noisy[:4], noisy[:, :1], noisy[:30, :30]):
         assert noise_levels.white_noise(few, 20) is None
-    assert noise_levels.white_noise(noisy, 50) is None  # no mean is 150 away from both ends
     large = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(200, 200, 3)), 0, 255)
     assert noise_levels.white_noise(large.astype(np.uint8), 20) == pytest.approx(20, rel=0.05)
     large[:, 27:] += 110  # too near to white; the rest, of which there are 1,274 patches, is an eighth

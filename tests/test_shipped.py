@@ -362,6 +362,18 @@ def test_noise_goes_at_the_borders_of_any_size_too(height: int, width: int, sigm
         assert np.sqrt((border**2).mean()) < 2 * inside + 1 / 255
 
 
+@pytest.mark.parametrize("grey", [False, True])
+@pytest.mark.parametrize("sigma", [50, 75, 100])
+@pytest.mark.parametrize("name", DENOISERS)
+def test_loud_noise_in_a_file_goes_as_well_as_if_its_level_were_told(name: str, sigma: int, grey) -> None:
+    clean = example("cat.clean.png")
+    clean = in_file(clean @ LUMA) if grey else clean
+    noisy = in_file(clean + np.random.default_rng(0).normal(0, sigma, clean.shape))
+    model = zenith_ae.load(name)
+    assert model.estimate_sigma(noisy).mean() == pytest.approx(sigma, rel=0.06)
+    assert psnr(model(noisy), clean) > psnr(model(noisy, sigma=sigma), clean) - 0.15
+
+
 @pytest.mark.parametrize("name", ["zenith-taef2", "zenith-taef2-lite", "zenith-taef2-nano"])
 def test_round_trip_has_no_colour_cast_and_no_tile_grid(name: str) -> None:
     picture = example("cat.clean.png")

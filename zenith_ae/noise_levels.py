@@ -65,10 +65,11 @@ _EVEN = 0.1
 # If that is at least so many times as much: of noise that is not Gaussian, or not quite white, it is far too
 # little.
 _NEAR = 0.85
-# From this level of a grey picture on it is believed if it is more by so many times, or grows with the
-# brightness; levels become so many times as high at most.
-_COUNTED = 4.0
-_FAR = 1.1
+# From this level of a grey picture on, and from the second one of any picture, it is believed if it is more,
+# up to so many times: of loud noise an estimator counts the less the more of it is clipped, so that what it
+# says is not quite the same everywhere.
+_COUNTED, _MISHEARD = 4.0, 20.0
+_NEARLY_EVEN = 0.25
 _MOST_RAISED = 2.0
 # Variances of noise lie on a line, within so much of the largest.
 _BENT = 0.1
@@ -76,11 +77,19 @@ _BENT = 0.1
 # --- how it is measured (`white_noise`)
 # In about so many patches, or half as many again of a small picture, of so many pixels a side.
 _PATCHES = 24000
+_PATCHES_OF_LOUD = 12000
 _PATCH = 5
 # So many patches are multiplied at a time, see `_in_parts`.
 _PRODUCT = 256
 # The mean of a patch is so many standard deviations away from black and from white.
 _OFF_ENDS = 3.0
+# If much may be clipped, patches count in which at least this share of the variance is left. How much is
+# depends on what is measured, in a few turns until that stays the same but for so much.
+_LEAST_LEFT = 0.3
+_TURNS, _SAME = 6, 0.03
+# What lies between black and white varies the more in these directions the less it does in all others:
+# deviations are so many times their share of 255, squared, too high.
+_BOUNDED = 0.6
 # Along so many directions in which patches vary least, in the share of them that varies least in all others.
 _LEAST = 8
 _CALMEST = 0.1
@@ -256,14 +265,17 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
         is_noise = calm.kurtosis < _GAUSSIAN and calm.level < _HIDDEN
         most = np.inf if is_noise else np.hypot(level, np.float32(_OWN_NOISE))
         np.minimum(np.maximum(level, np.float32(calm.level)), most, out=level)
-    about, even = float(level.mean()), level.std() <= _EVEN * level.mean()
-    raising = about > _COUNTED and is_grey(picture)
+    about = float(level.mean())
+    loud, raising = about > _MISHEARD, about > _COUNTED and is_grey(picture)
+    even = level.std() <= (_NEARLY_EVEN if loud else _EVEN) * about
     if not (even or raising) or (thirds := _white_thirds(picture, about)) is None:
         return
     brightness, variances = thirds
-    one, measured = _is_one(variances), _deviation(variances)
-    if even and (_NEAR * about < measured < about or (raising and one and measured > _FAR * about)):
-        level *= np.float32(min(measured / about, _MOST_RAISED))
+    one, measured = _is_one(variances), min(_deviation(variances), _MOST_RAISED * about)
+    if even and (loud or raising) and one and measured > about:
+        level[...] = measured
+    elif even and _NEAR * about < measured < about:
+        level *= np.float32(measured / about)
     if raising and not one:
         slope, dark = np.polyfit(brightness, variances, 1)
         # Strokes are of middle brightness, and texture of one or the other.
@@ -433,8 +445,9 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     statistical method for image noise level estimation). It is measured in the patches that vary least in the
     other directions, which tells of texture and nothing of Gaussian noise. What texture is left makes the
     result a little too high, without any it is 2 % too low. Noise of photons is not as strong everywhere: of
-    that the result is what the third of the patches has, by their brightness, where it is strongest. None
-    where patches are too few, without those whose noise is likely to be clipped.
+    that the result is what the third of the patches has, by their brightness, where it is strongest. Of what
+    may be clipped patches near black and white do not count if noise is faint, and of loud noise for as much
+    more as clipping takes from their variance. None where too few count.
     """
     thirds = _white_thirds(picture, about)
     return None if thirds is None else _deviation(thirds[1])
@@ -460,26 +473,47 @@ def _white_thirds(picture: NDArray, about: float) -> tuple[NDArray, NDArray] | N
     if min(height, width) < 1:
         return None
     channels = 1 if is_grey(picture) else 3
-    every = max(1.0, channels * height * width / _PATCHES)
+    clipped = picture.dtype.kind == "u" or bool(((picture == 0) | (picture == 1)).any())
+    loud = clipped and about > _MISHEARD
+    every = max(1.0, channels * height * width / (_PATCHES_OF_LOUD if loud else _PATCHES))
     down = int(every**0.5)
     across = int(every / down)
-    clipped = picture.dtype.kind == "u" or bool(((picture == 0) | (picture == 1)).any())
-    off = _OFF_ENDS * about if clipped else -np.inf
-    brightness, found = np.zeros(3), []  # of each channel, (patches, their values) from dark to bright thirds
-    for channel in range(channels):
-        x, mean = patches(picture, channel, down, across)
-        counted = np.flatnonzero((off < mean) & (mean < 255 - off))
+    found = [patches(picture, channel, down, across) for channel in range(channels)]
+    if not loud:
+        off = _OFF_ENDS * about if clipped else -np.inf
+        return _thirds([(x, mean, (off < mean) & (mean < 255 - off)) for x, mean in found])
+    for _ in range(_TURNS):
+        means, shares = _clipped_noise(about)
+        whole = []
+        for x, mean in found:
+            share = np.interp(mean, means, shares).astype(np.float32)
+            whole.append((x / np.sqrt(share)[:, None], mean, share > _LEAST_LEFT))
+        if (thirds := _thirds(whole)) is None:
+            return None
+        brightness, variances = thirds
+        variances /= (1 + _BOUNDED * variances.mean() / 255**2) ** 2
+        before, about = about, _deviation(variances)
+        if abs(about - before) <= _SAME * before:
+            break
+    return brightness, variances
+
+
+def _thirds(found: list[tuple[NDArray, NDArray, NDArray]]) -> tuple[NDArray, NDArray] | None:
+    """What `_white_thirds` returns, by the patches of each channel, their means and whether they count."""
+    brightness, each = np.zeros(3), []  # of each channel its patches, from dark to bright thirds
+    for x, mean, counts in found:
+        counted = np.flatnonzero(counts)
         if len(counted) < max(_FEWEST, _LEAST_SHARE * mean.size):
             return None
         firsts = [part[0] for part in np.array_split(np.arange(len(counted)), 3)]
         counted = counted[np.argpartition(mean[counted], firsts)]
-        brightness += [part.mean() / channels for part in np.array_split(mean[counted], 3)]
-        found.append(x[counted])
-    together = sum(np.float64(part.T @ part) for x in found for part in _in_parts(x))
+        brightness += [part.mean() / len(found) for part in np.array_split(mean[counted], 3)]
+        each.append(x[counted])
+    together = sum(np.float64(part.T @ part) for x in each for part in _in_parts(x))
     # The first direction is that of the mean, which is taken away.
     directions = np.linalg.eigh(together)[1][:, 1 : _LEAST + 1].astype(np.float32)
     variances = np.zeros(3)
-    for x in found:
+    for x in each:
         least = np.concatenate([part @ directions for part in _in_parts(x)])
         rest = np.einsum("pi,pi->p", x, x) - np.einsum("pi,pi->p", least, least)
         for k, third in enumerate(np.array_split(np.arange(len(x)), 3)):
@@ -487,6 +521,16 @@ def _white_thirds(picture: NDArray, about: float) -> tuple[NDArray, NDArray] | N
             calm = least[third][others <= np.partition(others, at)[at]]
             variances[k] += np.square(calm).mean() / len(found)
     return brightness, variances
+
+
+def _clipped_noise(sigma: float) -> tuple[NDArray, NDArray]:
+    """Means of Gaussian noise that is clipped to 0..255, and what share of its variance is left about each."""
+    noise = np.linspace(-4, 4, 65)
+    density = np.exp(-np.square(noise) / 2)
+    density /= density.sum()
+    values = np.clip(np.linspace(-2 * sigma, 255 + 2 * sigma, 128)[:, None] + sigma * noise, 0, 255)
+    means = values @ density
+    return means, (np.square(values) @ density - np.square(means)) / sigma**2
 
 
 def _cell_means(picture: NDArray) -> NDArray:
