@@ -29,7 +29,7 @@ USES = {
 
 
 @click.command(short_help="List models and architectures.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a model on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per model on standard output.")
 def models(as_json: bool) -> int:
     """List the models that come with zenith-ae, and the architectures that can be trained.
 
@@ -99,7 +99,7 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
 
 @click.command(short_help="Describe a picture, latents or weights.")
 @click.argument("files", nargs=-1, required=True, type=ANY_PATH, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a file on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per file on standard output.")
 def info(files: tuple[str, ...], as_json: bool) -> int:
     """Describe pictures (- is one on standard input), latent files, or models (weights files, folders or
     names).

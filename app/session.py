@@ -135,7 +135,7 @@ def common(model: str | None, what: str, folder: bool = False) -> Callable[[Call
                      show_default=True, help="Of the computation; auto is the fastest here."),
         click.option("--overwrite", is_flag=True, help="Replace existing outputs instead of skipping them."),
         click.option("--dry-run", is_flag=True, help="Only say what would be written."),
-        click.option("--json", "as_json", is_flag=True, help="One JSON object a file on standard output."),
+        click.option("--json", "as_json", is_flag=True, help="One JSON object per file on standard output."),
         click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
         click.option("-v", "--verbose", is_flag=True,
                      help="Also print the model, instruction set, precision and threads."),
@@ -145,7 +145,7 @@ def common(model: str | None, what: str, folder: bool = False) -> Callable[[Call
 
 
 def writing(
-    tag: str, others: str = "the input's ending, or png; of HEIC jpg"
+    tag: str, others: str = "the input's ending, or png; jpg for HEIC"
 ) -> Callable[[Callable], Callable]:
     """The options of commands that write pictures, whose names have this ``tag`` before the ending.
 

@@ -41,7 +41,7 @@ def completion(shell: str) -> None:
               show_default=True, help="Layout to write.")  # fmt: skip
 @click.option("--dtype", type=click.Choice(["fp16", "fp32"]), default="fp32", show_default=True,
               help="Number format in the file.")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace an existing output, of taesd the pair.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing output, with taesd both files.")
 def convert(model: str, output: Path, layout: str, dtype: str, overwrite: bool) -> None:
     """Store weights in another layout.
 

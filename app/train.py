@@ -33,7 +33,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
                      help="Folder for weights, checkpoint and log; a checkpoint in it is continued."),
         click.option("--steps", type=positive, help="Length in steps."),
         click.option("--minutes", type=minutes, help="Length in minutes of training."),
-        click.option("--batch", type=positive, help="Crops a step."),
+        click.option("--batch", type=positive, help="Crops per step."),
         click.option("--crop", type=click.IntRange(32), default=128, show_default=True,
                      help="Side of a crop in pixels, a multiple of 8 (denoisers with an estimator: of 32)."),
         click.option("--lr", type=weight, default=2e-3, show_default=True, help="Peak learning rate."),
@@ -49,7 +49,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--workers", type=click.IntRange(0),
                      help="Processes that make batches [default: all CPUs but one for a GPU, else none]."),
         click.option("--threads", type=positive, help="CPU threads [default: all]."),
-        click.option("--seed", type=SEED, default=0, show_default=True),
+        click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and batches."),
         click.option("--init", metavar="NAME|FILE", help="Weights to start from."),
         click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
     ]  # fmt: skip
@@ -424,8 +424,8 @@ def autoencode(
               type=click.Choice(["gaussian", "file", "jpeg", "shot", "box", "none"]),
               help="What a denoiser is given: noise of each --sigma, the same clipped and "
               "rounded to a file of 8 bits, that as JPEG, 5 % shot noise, a 3x3 box blur, "
-              "or the clean picture; may be given several times. [default: gaussian; of a "
-              "model that sharpens box]")  # fmt: skip
+              "or the clean picture; may be given several times. [default: gaussian; box "
+              "for a model that sharpens]")  # fmt: skip
 @click.option("--grey", is_flag=True, help="Make the pictures grey first.")
 @click.option("--reference", type=click.Path(exists=True),
               help="Ground truth of real noisy pictures, by the same names.")  # fmt: skip
@@ -472,7 +472,7 @@ def evaluate(
     where the source holds such; an autoencoder's round trip is compared with its input.
 
     \b
-    Example:
+    Examples:
       zenith-ae evaluate zenith-denoise pictures/ --sigma 25
       zenith-ae evaluate zenith-taef2-lite pictures/ --sheet worst.png
     """

@@ -26,7 +26,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.command(short_help="Open the web page.")
 @click.option("--host", default="127.0.0.1", show_default=True,
               help="Address to listen on; 0.0.0.0 lets the whole network in.")  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=7860, show_default=True,
+              help="Port to listen on.")  # fmt: skip
 @click.option("--open/--no-open", "browser", default=True, show_default=True,
               help="Open the page in a browser, where there is a desktop.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads. [default: all]")

@@ -1,13 +1,16 @@
 """Write docs/man/zenith-ae.1 from the commands' own help: ``python benchmarks/man_page.py``.
 
 One page holds all commands. It is the same with every version of click, which words its own help a little
-differently from one to the next. A test fails where the page is stale.
+differently from one to the next. A test fails where the page is stale. With ``--check`` nothing is written
+and the exit code says whether the page is up to date.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,5 +163,18 @@ def protect(line: str) -> str:
     return rf"\&{line}" if line.startswith((".", "'")) else line
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if out of date")
+    options = parser.parse_args()
+    fresh = man_page()
+    if options.check:
+        stale = fresh != PAGE.read_text("utf-8")
+        sys.exit("docs/man/zenith-ae.1 is out of date: run python benchmarks/man_page.py" if stale else 0)
+    PAGE.write_text(fresh, "utf-8")
+
+
 if __name__ == "__main__":
-    PAGE.write_text(man_page(), "utf-8")
+    main()
