@@ -524,7 +524,7 @@ def _thirds(found: list[tuple[NDArray, NDArray, NDArray]]) -> tuple[NDArray, NDA
 
 
 def _clipped_noise(sigma: float) -> tuple[NDArray, NDArray]:
-    """Means of Gaussian noise that is clipped to 0..255, and what share of its variance is left about each."""
+    """Means of Gaussian noise that is clipped to 0..255, and the share of its variance that each has left."""
     noise = np.linspace(-4, 4, 65)
     density = np.exp(-np.square(noise) / 2)
     density /= density.sum()
