@@ -297,6 +297,27 @@ def test_loud_white_noise_is_measured_although_much_of_it_is_clipped(sigma, grey
     assert np.array_equal(level, before)
 
 
+def test_a_level_too_high_for_grey_is_what_is_measured_if_noise_is_white_and_gaussian():
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:200, :240]
+    clean = 120 + 30 * np.sin(x / 1.7) * np.cos(y / 2.1) * (x > 60)
+    white = rng.normal(size=clean.shape)
+    soft = white + 0.25 * np.roll(white, 1, axis=1) + 0.25 * np.roll(white, 1, axis=0)
+    said = rng.uniform(14, 16, (25, 30)).astype(np.float32)
+
+    def level(noise, channels):
+        picture = (clean + 10 * noise / noise.std())[..., None].repeat(3, axis=2)
+        picture[..., 1] += channels  # which are not all one, if this is no zero
+        found = said.copy()
+        noise_levels.bring_to_measured(np.clip(np.rint(picture), 0, 255).astype(np.uint8), found)
+        return found
+
+    assert level(white, 0) == pytest.approx(np.full_like(said, 10), rel=0.06)
+    for noise in (soft, rng.laplace(size=clean.shape)):
+        assert level(noise, 0) == pytest.approx(said, rel=0.15)
+    assert level(white, 5) == pytest.approx(said, rel=0.15)
+
+
 def test_too_few_or_clipped_patches_tell_no_white_noise():
     noisy = np.clip(128 + 20 * np.random.default_rng(0).normal(size=(64, 64, 3)), 0, 255).astype(np.uint8)
     assert noise_levels.white_noise(noisy, 20) == pytest.approx(20, rel=0.05)

@@ -71,6 +71,10 @@ _NEAR = 0.85
 _COUNTED, _MISHEARD = 4.0, 20.0
 _NEARLY_EVEN = 0.25
 _MOST_RAISED = 2.0
+# Of textured grey pictures an estimator counts too much. What is measured is sure, down to so much of that,
+# where deviations along the directions in which patches vary least hardly differ, as of white noise, and are
+# hardly more in the calmer half of the patches than in the calmest tenth, as of Gaussian noise.
+_WHITE, _SHORT, _LEAST_SURE = 0.95, 1.08, 0.6
 # Variances of noise lie on a line, within so much of the largest.
 _BENT = 0.1
 
@@ -257,26 +261,28 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
     Faint ones are raised, by a little: of a photograph's own noise an estimator counts none. To all that is
     measured where that is Gaussian: dense strokes, as of sheet music, hide noise from an estimator. And not
     where it is no noise, as between letters. Those that are the same everywhere are lowered, if little is
-    missing. Of grey pictures an estimator counts too little, above all of what grows with the brightness, as
-    noise of photons and speckle do: their levels are raised to what is measured.
+    missing. Nearly even ones of loud noise become what is measured where that is more, and of grey pictures
+    where it is sure. Of these an estimator counts too much beside texture and too little elsewhere, above all
+    of what grows with the brightness, as noise of photons and speckle do: their levels are raised to that.
     """
     calm = calm_places(picture) if level.mean() < _LOUD else None
     if calm is not None and calm.zeros <= _NO_NOISE and calm.level > np.median(level):
         is_noise = calm.kurtosis < _GAUSSIAN and calm.level < _HIDDEN
         most = np.inf if is_noise else np.hypot(level, np.float32(_OWN_NOISE))
         np.minimum(np.maximum(level, np.float32(calm.level)), most, out=level)
-    about = float(level.mean())
+    about, spread = float(level.mean()), float(level.std())
     loud, raising = about > _MISHEARD, about > _COUNTED and is_grey(picture)
-    even = level.std() <= (_NEARLY_EVEN if loud else _EVEN) * about
-    if not (even or raising) or (thirds := _white_thirds(picture, about)) is None:
+    nearly_even, even = spread <= _NEARLY_EVEN * about, spread <= _EVEN * about
+    if not (even or raising or (loud and nearly_even)) or (white := _white(picture, about)) is None:
         return
-    brightness, variances = thirds
-    one, measured = _is_one(variances), min(_deviation(variances), _MOST_RAISED * about)
-    if even and (loud or raising) and one and measured > about:
+    one, measured = _is_one(white.variances), min(_deviation(white.variances), _MOST_RAISED * about)
+    sure = raising and white.slope > _WHITE and white.tails < _SHORT and measured > _LEAST_SURE * about
+    if one and nearly_even and (sure or (loud and measured > about)):
         level[...] = measured
-    elif even and _NEAR * about < measured < about:
+    elif even and (_NEAR * about < measured < about or (raising and one and measured > about)):
         level *= np.float32(measured / about)
     if raising and not one:
+        brightness, variances = white.brightness, white.variances
         slope, dark = np.polyfit(brightness, variances, 1)
         # Strokes are of middle brightness, and texture of one or the other.
         if slope <= 0 or np.abs(dark + slope * brightness - variances).max() > _BENT * variances.max():
@@ -449,8 +455,8 @@ def white_noise(picture: NDArray, about: float) -> float | None:
     may be clipped patches near black and white do not count if noise is faint, and of loud noise for as much
     more as clipping takes from their variance. None where too few count.
     """
-    thirds = _white_thirds(picture, about)
-    return None if thirds is None else _deviation(thirds[1])
+    white = _white(picture, about)
+    return None if white is None else _deviation(white.variances)
 
 
 def _is_one(variances: NDArray) -> bool:
@@ -464,11 +470,22 @@ def _deviation(variances: NDArray) -> float:
     return round(float(of_all) ** 0.5, 2)  # lest orders of sums tell
 
 
-def _white_thirds(picture: NDArray, about: float) -> tuple[NDArray, NDArray] | None:
-    """Mean brightness and variance of noise (0..255, squared) of the darkest, middle and brightest patches.
+class _White(NamedTuple):
+    """What patches tell of white noise, as `white_noise` says.
 
-    As `white_noise` says.
+    ``brightness`` and ``variances`` (0..255, squared) are of the darkest, middle and brightest third of them;
+    ``slope`` is the deviation along the first of the least directions over that along the last, and ``tails``
+    that of the calmer half of the patches over that of the calmest.
     """
+
+    brightness: NDArray
+    variances: NDArray
+    slope: float
+    tails: float
+
+
+def _white(picture: NDArray, about: float) -> _White | None:
+    """What the patches of a picture (H, W, 3) tell that has ``about`` so much noise; None if too few do."""
     height, width = (n - _PATCH + 1 for n in picture.shape[:2])
     if min(height, width) < 1:
         return None
@@ -481,25 +498,24 @@ def _white_thirds(picture: NDArray, about: float) -> tuple[NDArray, NDArray] | N
     found = [patches(picture, channel, down, across) for channel in range(channels)]
     if not loud:
         off = _OFF_ENDS * about if clipped else -np.inf
-        return _thirds([(x, mean, (off < mean) & (mean < 255 - off)) for x, mean in found])
+        return _of_patches([(x, mean, (off < mean) & (mean < 255 - off)) for x, mean in found])
     for _ in range(_TURNS):
         means, shares = _clipped_noise(about)
         whole = []
         for x, mean in found:
             share = np.interp(mean, means, shares).astype(np.float32)
             whole.append((x / np.sqrt(share)[:, None], mean, share > _LEAST_LEFT))
-        if (thirds := _thirds(whole)) is None:
+        if (white := _of_patches(whole)) is None:
             return None
-        brightness, variances = thirds
-        variances /= (1 + _BOUNDED * variances.mean() / 255**2) ** 2
-        before, about = about, _deviation(variances)
+        white.variances[:] /= (1 + _BOUNDED * white.variances.mean() / 255**2) ** 2
+        before, about = about, _deviation(white.variances)
         if abs(about - before) <= _SAME * before:
             break
-    return brightness, variances
+    return white
 
 
-def _thirds(found: list[tuple[NDArray, NDArray, NDArray]]) -> tuple[NDArray, NDArray] | None:
-    """What `_white_thirds` returns, by the patches of each channel, their means and whether they count."""
+def _of_patches(found: list[tuple[NDArray, NDArray, NDArray]]) -> _White | None:
+    """What is told by the patches of each channel, their means, and whether they count."""
     brightness, each = np.zeros(3), []  # of each channel its patches, from dark to bright thirds
     for x, mean, counts in found:
         counted = np.flatnonzero(counts)
@@ -512,15 +528,21 @@ def _thirds(found: list[tuple[NDArray, NDArray, NDArray]]) -> tuple[NDArray, NDA
     together = sum(np.float64(part.T @ part) for x in each for part in _in_parts(x))
     # The first direction is that of the mean, which is taken away.
     directions = np.linalg.eigh(together)[1][:, 1 : _LEAST + 1].astype(np.float32)
-    variances = np.zeros(3)
+    along, calmer = np.zeros((3, _LEAST)), 0.0
     for x in each:
         least = np.concatenate([part @ directions for part in _in_parts(x)])
         rest = np.einsum("pi,pi->p", x, x) - np.einsum("pi,pi->p", least, least)
         for k, third in enumerate(np.array_split(np.arange(len(x)), 3)):
-            others, at = rest[third], int(_CALMEST * (len(third) - 1))
-            calm = least[third][others <= np.partition(others, at)[at]]
-            variances[k] += np.square(calm).mean() / len(found)
-    return brightness, variances
+            squares, others = np.square(least[third]), rest[third]
+            at = int(_CALMEST * (len(third) - 1))
+            bounds = np.partition(others, [at, len(third) // 2])
+            along[k] += squares[others <= bounds[at]].mean(axis=0) / len(found)
+            calmer += float(squares[others <= bounds[len(third) // 2]].mean()) / (3 * len(found))
+    first, last = along[:, :3].mean(), along[:, -3:].mean()
+    if not last:
+        return None  # all is plain
+    slope, tails = (first / last) ** 0.5, (calmer / along.mean()) ** 0.5
+    return _White(brightness, along.mean(axis=1), slope, tails)
 
 
 def _clipped_noise(sigma: float) -> tuple[NDArray, NDArray]:
