@@ -68,10 +68,11 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
     """
     check_port(host, port)
     folder = Path(tempfile.mkdtemp(prefix="zenith-ae-ui-"))  # only this user can read it
-    set_environment(folder)
+    set_environment(folder, host)
     page = None
     try:
         try:
+            from httpx import HTTPError
             from starlette.middleware import Middleware
 
             from . import web_page
@@ -106,6 +107,8 @@ def serve(host: str, port: int, threads: int | None = None, max_upload: int = 20
             ) from None
         except OSError as error:
             raise ConfigError(f"{host}:{port}: cannot listen: {error}; choose another --port") from None
+        except (ValueError, HTTPError):  # Gradio asks itself whether it runs, for three seconds
+            raise ConfigError(f"{host}:{port}: the page did not answer in time; try again") from None
         yield address(host, port)
     finally:
         if page is not None and page.is_running:
@@ -124,7 +127,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def set_environment(folder: Path) -> None:
+def set_environment(folder: Path, host: str) -> None:
     """What Gradio reads: no telemetry, no file outside of our folder, and no setting that adds a door."""
     for variable in [
         name for name in os.environ if name.startswith("GRADIO_") and name != "GRADIO_ROOT_PATH"
@@ -138,7 +141,7 @@ def set_environment(folder: Path) -> None:
     )
     for variable in ("NO_PROXY", "no_proxy"):  # it asks itself whether it runs, which no proxy can answer
         known = os.environ.get(variable)
-        os.environ[variable] = ",".join([*([known] if known else []), *LOOPBACK])
+        os.environ[variable] = ",".join([*([known] if known else []), *LOOPBACK, host])
 
 
 def check_port(host: str, port: int) -> None:

@@ -186,7 +186,8 @@ class Workshop:
             return f"{name}: not enough memory; try a smaller picture"
         if isinstance(error, ZenithError):
             text = one_line(error).replace(f"{self.folder}{os.sep}", "")
-            return text.replace("; set ZENITH_MAX_PIXELS to allow it", "; make it smaller first")
+            text = text.replace("; set ZENITH_MAX_PIXELS to allow it", "; make it smaller first")
+            return text.replace("make one with `zenith-ae encode`", "drop a picture here to make one")
         if is_disk_full(error):
             return f"{name}: no room for the result on the computer that works here; free some and try again"
         say(f"zenith-ae: {name}: unexpected {type(error).__name__}: {error}")

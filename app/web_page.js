@@ -1,5 +1,6 @@
 // What the page does in the browser by itself. Gradio calls this function when the page is there.
 () => {
+    document.documentElement.lang = 'en';  // whatever the reader's language: hardly a word is Gradio's
     const watch = (work, what) => {
         work();
         new MutationObserver(work).observe(document.body, {childList: true, subtree: true, ...what});
@@ -29,8 +30,11 @@
         for (const field of document.querySelectorAll('input[type=file]:not([multiple], [accept])'))
             field.accept = 'image/*,ENDINGS';
         for (const place of document.querySelectorAll('.outcome')) place.setAttribute('aria-live', 'polite');
-        for (const [picture, name] of [['before', 'Before'], ['after', 'After'], ['removed', 'The difference']])
-            for (const shown of document.querySelectorAll(`.results img[src$="/${picture}.png"]`)) {
+        const names = {before: 'Before', after: 'After', removed: 'The difference', difference: 'The difference',
+            channels: 'Latent channels'};
+        for (const [picture, name] of Object.entries(names))
+            for (const shown of document.querySelectorAll(
+                `.results img:is([src$="/${picture}.png"], [src$="/${picture}.jpg"])`)) {
                 shown.alt = name;
                 shown.closest('button')?.setAttribute('aria-label', name);
             }
@@ -125,7 +129,8 @@
             } else if (tries) setTimeout(give, 50, tries - 1);
         };
         const cleared = !tab?.querySelector('input[type=file]');
-        if (cleared) tab?.querySelector('button[aria-label=Clear]')?.click();
+        // Gradio says "Clear" in the reader's language.
+        if (cleared) tab?.querySelector('.block:has(td.filename) .icon-button-wrapper button')?.click();
         give(200);
     };
 

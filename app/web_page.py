@@ -246,7 +246,7 @@ def _noise_controls() -> list[Any]:
     auto = gr.Checkbox(True, label="Find the noise level by itself",
                        info="It looks at every part. Switch off to choose the level.")  # fmt: skip
     level = gr.Slider(0, 100, 25, step=0.5, label="Noise level", visible=False,
-                      info="5 is faint, 25 is clearly visible, 50 is heavy.")  # fmt: skip
+                      info="5 is faint, 15 visible, 30 strong, 50 very strong.")  # fmt: skip
     share: dict[str, Any] = {"minimum": 0, "maximum": 1, "step": 0.05, "elem_classes": "share"}
     strength = gr.Slider(value=1, label="Strength", info="How much of it goes: 1 all, 0 nothing.", **share)
     with gr.Accordion("More", open=False):

@@ -44,7 +44,7 @@ def time_card(facts: dict[str, Any]) -> tuple[str, str]:
     rate = facts["megapixels_per_second"]
     speed = f"{rate:g} megapixels/s" if rate >= 0.01 else ""  # which says nothing of a few pixels
     if facts.get("remembered"):
-        speed = "without the network"
+        speed = "from the run before"
     return "Time", f"{duration(facts['seconds'])} <small>{speed}</small>"
 
 

@@ -821,7 +821,7 @@ def test_settings_of_gradio_in_the_environment_open_nothing(tmp_path, monkeypatc
         "NO_PROXY": "a.b",
     }
     monkeypatch.setattr(os, "environ", before)
-    web.set_environment(tmp_path)
+    web.set_environment(tmp_path, "192.0.2.2")
     assert "GRADIO_SHARE" not in os.environ and "GRADIO_ALLOWED_PATHS" not in os.environ
     assert os.environ["GRADIO_ROOT_PATH"] == "/x" and os.environ["NO_PROXY"].startswith("a.b,127.0.0.1")
     assert os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)
@@ -1137,6 +1137,14 @@ class Tab:
         ).first.set_input_files([str(file) for file in files])
         self.holds(len(files))
 
+    def paste(self, name):
+        script = """([name, data]) => {
+            const files = new DataTransfer();
+            files.items.add(new File([Uint8Array.from(data)], name));
+            document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: files, bubbles: true}));
+        }"""
+        self.page.evaluate(script, [name, list(png())])
+
     def example(self):
         self.page.locator(".examples img:visible").first.click()
         self.holds(1)
@@ -1284,6 +1292,7 @@ class TestPage:
             return ['dragover', 'drop'].map((kind) => there.dispatchEvent(new DragEvent(kind, what)));
         }"""
         for name, place in (("first.png", ".wait"), ("second.png", "#denoise-slider")):
+            tab.page.locator(place).locator("visible=true").first.wait_for()
             taken = tab.page.evaluate(drop, [name, list(png()), place])
             assert taken == [False, False]  # else the browser opens the picture
             tab.page.get_by_text(name.removesuffix(".png")).first.wait_for()
@@ -1294,14 +1303,29 @@ class TestPage:
         tab.page.get_by_text("third").first.wait_for()
 
     def test_a_picture_is_pasted(self, tab):
-        paste = """([name, data]) => {
-            const files = new DataTransfer();
-            files.items.add(new File([Uint8Array.from(data)], name));
-            document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: files, bubbles: true}));
-        }"""
-        tab.page.evaluate(paste, ["screenshot.png", list(png())])
-        tab.page.get_by_text("screenshot").first.wait_for()
+        for name in ("screenshot", "another"):
+            tab.paste(f"{name}.png")
+            tab.page.get_by_text(name).first.wait_for()
+            tab.holds(1)
+            tab.wait("#denoise-facts .facts")
+
+    def test_a_second_picture_is_taken_in_any_language_of_the_browser(self, context, server, tmp_path):
+        german = context.browser.new_context(locale="de-DE")
+        tab = Tab(german, server)
+        (tmp_path / "first.png").write_bytes(png())
+        tab.upload(tmp_path / "first.png")
         tab.wait("#denoise-facts .facts")
+        assert tab.page.evaluate("document.documentElement.lang") == "en"
+        tab.paste("second.png")
+        tab.page.get_by_text("second").first.wait_for()
+        tab.holds(1)
+        german.close()
+
+    def test_large_pictures_have_names_for_who_hears_the_page_too(self, tab, tmp_path):
+        Image.new("RGB", (1840, 1226), (90, 120, 60)).save(tmp_path / "large.jpg")
+        tab.upload(tmp_path / "large.jpg")
+        tab.wait("#denoise-facts .facts")
+        tab.page.locator(".results img[alt=Before]").first.wait_for()
 
     def test_a_picture_needs_no_ending(self, tab, tmp_path):
         offered = tab.page.locator("input[type=file]").first.get_attribute("accept").split(",")
@@ -1607,7 +1631,7 @@ class TestPage:
             else:  # what it is at first
                 tab.page.get_by_label("Reset to default value").locator("visible=true").first.click()
             tab.wait(f"#denoise-removed img:not([src='{picture}'])")
-            tab.page.get_by_text("without the network").wait_for()
+            tab.page.get_by_text("from the run before").wait_for()
             tab.wait("#denoise-stop:disabled")
             with Image.open(io.BytesIO(tab.download("#denoise-get")[1])) as image:
                 assert np.array_equal(np.asarray(image), noise() + change)
@@ -1632,7 +1656,7 @@ class TestPage:
         tab.page.keyboard.press("Tab")
         tab.page.wait_for_timeout(300)
         held.gate.set()
-        tab.page.get_by_text("without the network").wait_for()
+        tab.page.get_by_text("from the run before").wait_for()
         tab.wait("#denoise-stop:disabled")
         with Image.open(io.BytesIO(tab.download("#denoise-get")[1])) as image:
             assert np.array_equal(np.asarray(image), noise())
