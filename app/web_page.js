@@ -40,12 +40,12 @@
             }
     });
 
-    // Of many files those that are too large are left out here: Gradio would refuse all of them.
+    // Files that are too large are left out here: Gradio would refuse all, in words that go after ten seconds.
     const most = window.gradio_config?.max_file_size ?? Infinity;
     const fitting = (files, block) => {
         const fit = [...files].filter((file) => file.size <= most), kept = new DataTransfer();
         block?.parentElement.querySelector('.left-out')?.remove();
-        if (!fit.length || fit.length === files.length) return files;
+        if (fit.length === files.length) return files;
         const note = document.createElement('p');
         note.className = 'failed left-out';
         note.role = 'alert';
@@ -55,13 +55,16 @@
         for (const file of fit) kept.items.add(file);
         return kept.files;
     };
-    document.addEventListener('change', ({target}) => {
-        if (target.matches?.('input[type=file][multiple]'))
-            target.files = fitting(target.files, target.closest('.block'));
+    document.addEventListener('change', (event) => {
+        const {target} = event;
+        if (!target.matches?.('input[type=file]')) return;
+        const files = fitting(target.files, target.closest('.block'));
+        if (files !== target.files) target.files = files;
+        if (!files.length) event.stopImmediatePropagation();
     }, true);
     document.addEventListener('drop', (event) => {
         const files = event.dataTransfer?.files ?? [];
-        const field = event.target.closest?.('.block')?.querySelector('input[type=file][multiple]');
+        const field = event.target.closest?.('.block')?.querySelector('input[type=file]');
         if (!field || [...files].every((file) => file.size <= most)) return;
         event.preventDefault();
         event.stopPropagation();
@@ -118,8 +121,10 @@
     });
     const take = (files) => {
         const tab = [...document.querySelectorAll('[role=tabpanel]')].find((panel) => panel.offsetParent);
+        const fit = fitting(files, tab?.querySelector('.block:has(input[type=file], td.filename)'));
+        if (!fit.length) return;  // and what is there stays
         const kept = new DataTransfer();  // an event's own files are gone when it is over
-        for (const file of files) kept.items.add(file);
+        for (const file of fit) kept.items.add(file);
         const give = (tries) => {
             const field = tab?.querySelector('input[type=file]');
             // The server has to know first that the picture of before is gone.

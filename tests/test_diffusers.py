@@ -212,6 +212,7 @@ def test_type_checkers_know_it(tmp_path) -> None:
         "from zenith_ae.integrations.diffusers import AutoencoderZenith\n"
         "vae = AutoencoderZenith.load('zenith-taef2')\n"
         "vae.encode(vae.decode(vae.encode(vae.bn.weight).latents).sample, return_dict=False)[0]\n"
+        "vae(vae.bn.weight).sample, vae.config.scaling_factor\n"
         "vae.decode(1)\n"
         "AutoencoderZenith.load(1.5)\n"
     )
@@ -228,7 +229,7 @@ def test_type_checkers_know_it(tmp_path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert [line.partition(" error:")[0] for line in done.stdout.splitlines() if " error:" in line] == [
-        "program.py:4:", "program.py:5:"
+        "program.py:5:", "program.py:6:"
     ], done.stdout  # fmt: skip
 
 

@@ -100,6 +100,8 @@ def test_sharpness_is_the_energy_of_the_top_octave():
     coarse, fine = wave(0.1), wave(0.35)
     original = coarse + fine - 0.5
     assert sharpness(original, original) == 1
+    with pytest.raises(ValueError, match="one shape"):
+        sharpness(original[:-8], original)
     assert sharpness(coarse + wave(0.35, 0.1) - 0.5, original) == pytest.approx(0.25, rel=1e-3)
     assert sharpness(0.5 + 2 * (coarse - 0.5) + fine - 0.5, original) == pytest.approx(1, rel=1e-3)
     assert sharpness(original.T, original.T) == 1

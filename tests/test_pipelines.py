@@ -823,6 +823,18 @@ def test_an_even_level_of_white_noise_is_what_is_measured(monkeypatch):
     assert model.estimate_sigma(noisy).max() == pytest.approx(15, rel=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["L", "LA", "RGB", "RGBA", "CMYK"])
+def test_pixels_may_lie_in_any_order(layout):
+    model = zenith_ae.load("zenith-denoise-fast", threads=1)
+    channels = {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4, "CMYK": 4}[layout]
+    pixels = np.random.default_rng(0).integers(100, 160, (1, 24, 40, channels), np.uint8)
+    for other in (np.asfortranarray(pixels), pixels[:, ::-1, ::-1], np.rot90(pixels, axes=(1, 2))):
+        assert not other.flags.c_contiguous
+        for sigma in (15, "auto"):
+            wanted = model.clean(np.ascontiguousarray(other), layout, sigma)
+            assert np.array_equal(model.clean(other, layout, sigma), wanted)
+
+
 def test_sigma_may_be_a_number_a_map_or_one_a_picture(dn):
     batch = np.full((2, 8, 10, 3), 100, np.uint8)
     levels = np.zeros((8, 10))

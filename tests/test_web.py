@@ -1137,13 +1137,13 @@ class Tab:
         ).first.set_input_files([str(file) for file in files])
         self.holds(len(files))
 
-    def paste(self, name):
+    def paste(self, name, content=None):
         script = """([name, data]) => {
             const files = new DataTransfer();
             files.items.add(new File([Uint8Array.from(data)], name));
             document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: files, bubbles: true}));
         }"""
-        self.page.evaluate(script, [name, list(png())])
+        self.page.evaluate(script, [name, list(content or png())])
 
     def example(self):
         self.page.locator(".examples img:visible").first.click()
@@ -1320,6 +1320,20 @@ class TestPage:
         tab.page.get_by_text("second").first.wait_for()
         tab.holds(1)
         german.close()
+
+    def test_a_picture_above_the_limit_is_told_and_takes_nothing_away(self, tab, tmp_path):
+        (tmp_path / "small.png").write_bytes(png())
+        (tmp_path / "huge.png").write_bytes(png() + bytes(3 * 2**20))
+        field = tab.page.locator("input[type=file]").first
+        field.set_input_files(tmp_path / "huge.png")
+        tab.page.get_by_text("Left out, larger than 2 MB: huge.png").wait_for()
+        tab.upload(tmp_path / "small.png")
+        tab.wait("#denoise-facts .facts")
+        assert tab.page.locator(".left-out").count() == 0
+        tab.paste("huge.png", png() + bytes(3 * 2**20))
+        tab.page.get_by_text("Left out, larger than 2 MB: huge.png").wait_for()
+        tab.holds(1)
+        assert tab.page.is_visible("#denoise-facts .facts")
 
     def test_large_pictures_have_names_for_who_hears_the_page_too(self, tab, tmp_path):
         Image.new("RGB", (1840, 1226), (90, 120, 60)).save(tmp_path / "large.jpg")

@@ -296,7 +296,7 @@ def to_rgb(pixels: NDArray, layout: str) -> NDArray:
     if layout == "CMYK":
         # 8-bit only: what remains of the paper's white after black and the ink.
         paper = 255 - pixels[..., 3:].astype(np.uint16)
-        return ((paper * (255 - pixels[..., :3].astype(np.uint16)) + 127) // 255).astype(np.uint8)
+        return ((paper * (255 - pixels[..., :3].astype(np.uint16)) + 127) // 255).astype(np.uint8, order="C")
     if layout.startswith("RGB"):
         return np.require(pixels[..., :3], requirements=["C", "A"])  # parts of a file's bytes may lie askew
     return np.repeat(pixels[..., :1], 3, axis=3)

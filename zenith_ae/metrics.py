@@ -105,7 +105,14 @@ def sharpness(a: NDArray, original: NDArray) -> float:
     Parameters
     ----------
     a, original : arrays of equal shape (H, W) or (H, W, C), in the same units.
+
+    Raises
+    ------
+    ValueError
+        If their shapes differ.
     """
+    if np.shape(a) != np.shape(original):
+        raise ValueError(f"pictures must have one shape; got {np.shape(a)} and {np.shape(original)}")
     mine, wanted = _top_octave(np.atleast_3d(a)), _top_octave(np.atleast_3d(original))
     return mine / wanted if wanted > _rounding(original.size, original) else math.nan
 

@@ -614,7 +614,8 @@ class Denoiser(_Pipeline):
             return ["denoiser"] * len(pixels)
         rgb = to_rgb(pixels, layout) if rgb is None else rgb
         odds = self._of_cells("sorter", rgb, tile, progress)
-        seen = 255 - pixels[..., :3] if layout == "CMYK" else rgb  # black is in a run of its own
+        # Of CMYK black is in a run of its own.
+        seen = np.ascontiguousarray(255 - pixels[..., :3]) if layout == "CMYK" else rgb
         each = zip(odds, rgb, seen, strict=True)
         chosen = (self._for_expert(*one, tile, level, progress) for one in each)
         return ["white" if expert else "denoiser" for expert in chosen]

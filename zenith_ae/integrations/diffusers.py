@@ -110,6 +110,10 @@ class AutoencoderZenith(ModelMixin, AutoencoderMixin, ConfigMixin):
     """
 
     _supports_gradient_checkpointing = True
+    if TYPE_CHECKING:  # type checkers see placeholders of diffusers' classes
+        config: Any
+
+        def __call__(self, sample: Tensor, return_dict: bool = True) -> Any: ...
 
     @register_to_config
     def __init__(
