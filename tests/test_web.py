@@ -1137,13 +1137,14 @@ class Tab:
         ).first.set_input_files([str(file) for file in files])
         self.holds(len(files))
 
-    def paste(self, name, content=None):
-        script = """([name, data]) => {
+    def paste(self, name, more=0):
+        """A picture, and so many bytes behind it."""
+        script = """([name, data, more]) => {
             const files = new DataTransfer();
-            files.items.add(new File([Uint8Array.from(data)], name));
+            files.items.add(new File([Uint8Array.from(data), new Uint8Array(more)], name));
             document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: files, bubbles: true}));
         }"""
-        self.page.evaluate(script, [name, list(content or png())])
+        self.page.evaluate(script, [name, list(png()), more])
 
     def example(self):
         self.page.locator(".examples img:visible").first.click()
@@ -1330,7 +1331,7 @@ class TestPage:
         tab.upload(tmp_path / "small.png")
         tab.wait("#denoise-facts .facts")
         assert tab.page.locator(".left-out").count() == 0
-        tab.paste("huge.png", png() + bytes(3 * 2**20))
+        tab.paste("huge.png", 3 * 2**20)
         tab.page.get_by_text("Left out, larger than 2 MB: huge.png").wait_for()
         tab.holds(1)
         assert tab.page.is_visible("#denoise-facts .facts")
