@@ -21,6 +21,8 @@
         setTimeout(() => reset?.click());
     }, true);
 
+    const spoken = {before: 'Before', after: 'After', removed: 'The difference', difference: 'The difference',
+        channels: 'Latent channels'};
     // Names for people who hear the page: Gradio has no way to give them to a button or to thumbnails.
     watch(() => {
         document.querySelector('#mode')?.setAttribute('aria-label', 'Light or dark');
@@ -30,14 +32,12 @@
         for (const field of document.querySelectorAll('input[type=file]:not([multiple], [accept])'))
             field.accept = 'image/*,ENDINGS';
         for (const place of document.querySelectorAll('.outcome')) place.setAttribute('aria-live', 'polite');
-        const names = {before: 'Before', after: 'After', removed: 'The difference', difference: 'The difference',
-            channels: 'Latent channels'};
-        for (const [picture, name] of Object.entries(names))
-            for (const shown of document.querySelectorAll(
-                `.results img:is([src$="/${picture}.png"], [src$="/${picture}.jpg"])`)) {
-                shown.alt = name;
-                shown.closest('button')?.setAttribute('aria-label', name);
-            }
+        for (const shown of document.querySelectorAll('.results img')) {
+            const name = spoken[shown.src.match(/\/(\w+)\.(png|jpg)$/)?.[1]];
+            if (!name) continue;
+            shown.alt = name;
+            shown.closest('button')?.setAttribute('aria-label', name);
+        }
     });
 
     // Files that are too large are left out here: Gradio would refuse all, in words that go after ten seconds.
@@ -59,7 +59,8 @@
         const {target} = event;
         if (!target.matches?.('input[type=file]')) return;
         const files = fitting(target.files, target.closest('.block'));
-        if (files !== target.files) target.files = files;
+        if (files.length === target.files.length) return;
+        target.files = files;
         if (!files.length) event.stopImmediatePropagation();
     }, true);
     document.addEventListener('drop', (event) => {
@@ -121,10 +122,10 @@
     });
     const take = (files) => {
         const tab = [...document.querySelectorAll('[role=tabpanel]')].find((panel) => panel.offsetParent);
-        const fit = fitting(files, tab?.querySelector('.block:has(input[type=file], td.filename)'));
-        if (!fit.length) return;  // and what is there stays
+        const block = tab?.querySelector('.block:has(input[type=file], td.filename)');
+        if (!fitting(files, block).length) return;  // and what is there stays
         const kept = new DataTransfer();  // an event's own files are gone when it is over
-        for (const file of fit) kept.items.add(file);
+        for (const file of files) kept.items.add(file);
         const give = (tries) => {
             const field = tab?.querySelector('input[type=file]');
             // The server has to know first that the picture of before is gone.
@@ -135,7 +136,7 @@
         };
         const cleared = !tab?.querySelector('input[type=file]');
         // Gradio says "Clear" in the reader's language.
-        if (cleared) tab?.querySelector('.block:has(td.filename) .icon-button-wrapper button')?.click();
+        if (cleared) block?.querySelector('.icon-button-wrapper button')?.click();
         give(200);
     };
 

@@ -7,7 +7,6 @@ and the exit code says whether the page is up to date.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from common import script_parser
 
 from zenith_ae import __version__
 from zenith_ae.app.cli import cli
@@ -164,9 +164,7 @@ def protect(line: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = script_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if out of date")
     options = parser.parse_args()
     fresh = man_page()

@@ -1,6 +1,6 @@
 """The man page is the commands' own help, and valid roff."""
 
-import importlib.util
+import importlib
 import re
 import shutil
 import subprocess
@@ -14,12 +14,10 @@ from zenith_ae.app.cli import cli
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def man_page():
-    spec = importlib.util.spec_from_file_location("man_page", ROOT / "benchmarks" / "man_page.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def man_page(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("man_page")
 
 
 def test_the_page_is_up_to_date(man_page):

@@ -824,6 +824,7 @@ def test_settings_of_gradio_in_the_environment_open_nothing(tmp_path, monkeypatc
     web.set_environment(tmp_path, "192.0.2.2")
     assert "GRADIO_SHARE" not in os.environ and "GRADIO_ALLOWED_PATHS" not in os.environ
     assert os.environ["GRADIO_ROOT_PATH"] == "/x" and os.environ["NO_PROXY"].startswith("a.b,127.0.0.1")
+    assert os.environ["NO_PROXY"].endswith(",192.0.2.2") and os.environ["no_proxy"].endswith(",192.0.2.2")
     assert os.environ["GRADIO_TEMP_DIR"] == str(tmp_path)
 
 
@@ -1137,14 +1138,15 @@ class Tab:
         ).first.set_input_files([str(file) for file in files])
         self.holds(len(files))
 
-    def paste(self, name, more=0):
-        """A picture, and so many bytes behind it."""
-        script = """([name, data, more]) => {
+    def paste(self, *names, more=(0,)):
+        """Pictures, each with so many bytes behind it."""
+        script = """([names, data, more]) => {
             const files = new DataTransfer();
-            files.items.add(new File([Uint8Array.from(data), new Uint8Array(more)], name));
+            for (const [i, name] of names.entries())
+                files.items.add(new File([Uint8Array.from(data), new Uint8Array(more[i])], name));
             document.body.dispatchEvent(new ClipboardEvent('paste', {clipboardData: files, bubbles: true}));
         }"""
-        self.page.evaluate(script, [name, list(png()), more])
+        self.page.evaluate(script, [names, list(png()), more])
 
     def example(self):
         self.page.locator(".examples img:visible").first.click()
@@ -1331,7 +1333,7 @@ class TestPage:
         tab.upload(tmp_path / "small.png")
         tab.wait("#denoise-facts .facts")
         assert tab.page.locator(".left-out").count() == 0
-        tab.paste("huge.png", 3 * 2**20)
+        tab.paste("huge.png", more=[3 * 2**20])
         tab.page.get_by_text("Left out, larger than 2 MB: huge.png").wait_for()
         tab.holds(1)
         assert tab.page.is_visible("#denoise-facts .facts")
@@ -1841,6 +1843,10 @@ class TestPage:
         tab.page.click("#batch-go")
         tab.wait("#batch-get:visible")
         assert "Done: 1 of 1" in tab.text("#batch-status")
+        tab.paste("huge.png", "other.png", more=[3 * 2**20, 0])
+        tab.page.get_by_text("other").first.wait_for()
+        tab.holds(2)
+        assert tab.text(".left-out") == "Left out, larger than 2 MB: huge.png"
 
     def test_batch_that_waits_says_so_and_is_cancelled(self, context, server, tab, tmp_path, held):
         other = Tab(context, server)

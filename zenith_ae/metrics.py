@@ -111,8 +111,7 @@ def sharpness(a: NDArray, original: NDArray) -> float:
     ValueError
         If their shapes differ.
     """
-    if np.shape(a) != np.shape(original):
-        raise ValueError(f"pictures must have one shape; got {np.shape(a)} and {np.shape(original)}")
+    a, original = _of_one_shape(a, original)
     mine, wanted = _top_octave(np.atleast_3d(a)), _top_octave(np.atleast_3d(original))
     return mine / wanted if wanted > _rounding(original.size, original) else math.nan
 
@@ -203,10 +202,15 @@ def lattice_energy(a: NDArray, original: NDArray) -> float:
     return float(np.mean(ratios))
 
 
-def _pair(a: NDArray, b: NDArray, peak: float | None) -> tuple[NDArray, NDArray, float]:
+def _of_one_shape(a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape or a.ndim not in (2, 3) or not a.size:
         raise ValueError(f"pictures must have one shape, (H, W) or (H, W, C); got {a.shape} and {b.shape}")
+    return a, b
+
+
+def _pair(a: NDArray, b: NDArray, peak: float | None) -> tuple[NDArray, NDArray, float]:
+    a, b = _of_one_shape(a, b)
     if peak is None:
         peaks = {_peak(a.dtype), _peak(b.dtype)}
         if len(peaks) != 1 or None in peaks:

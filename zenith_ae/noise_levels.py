@@ -52,7 +52,7 @@ _PLAIN = 0.3
 # them does not count.
 _OWN_NOISE = 2.0
 # From this level on that does not matter.
-_LOUD = 12.0
+_HIDES_OWN = 12.0
 # Second differences of noise have up to this kurtosis in calm places, of Gaussian noise 3; texture, JPEGs and
 # text have more. Where more than the second share of them is zero it is no noise at all: of white noise of 2
 # one in twelve is, of text on paper two in three.
@@ -68,7 +68,7 @@ _NEAR = 0.85
 # From this level of a grey picture on, and from the second one of any picture, it is believed if it is more,
 # up to so many times: of loud noise an estimator counts the less the more of it is clipped, so that what it
 # says is not quite the same everywhere.
-_COUNTED, _MISHEARD = 4.0, 20.0
+_COUNTED, _LOUD = 4.0, 20.0
 _NEARLY_EVEN = 0.25
 _MOST_RAISED = 2.0
 # Of textured grey pictures an estimator counts too much. What is measured is sure, down to so much of that,
@@ -79,9 +79,9 @@ _WHITE, _SHORT, _LEAST_SURE = 0.95, 1.08, 0.6
 _BENT = 0.1
 
 # --- how it is measured (`white_noise`)
-# In about so many patches, or half as many again of a small picture, of so many pixels a side.
-_PATCHES = 24000
-_PATCHES_OF_LOUD = 12000
+# In about so many patches, or half as many again of a small picture, of so many pixels a side; in fewer of
+# loud noise, which takes several turns.
+_PATCHES, _PATCHES_OF_LOUD = 24000, 12000
 _PATCH = 5
 # So many patches are multiplied at a time, see `_in_parts`.
 _PRODUCT = 256
@@ -265,13 +265,13 @@ def bring_to_measured(picture: NDArray, level: NDArray[np.float32]) -> None:
     where it is sure. Of these an estimator counts too much beside texture and too little elsewhere, above all
     of what grows with the brightness, as noise of photons and speckle do: their levels are raised to that.
     """
-    calm = calm_places(picture) if level.mean() < _LOUD else None
+    calm = calm_places(picture) if level.mean() < _HIDES_OWN else None
     if calm is not None and calm.zeros <= _NO_NOISE and calm.level > np.median(level):
         is_noise = calm.kurtosis < _GAUSSIAN and calm.level < _HIDDEN
         most = np.inf if is_noise else np.hypot(level, np.float32(_OWN_NOISE))
         np.minimum(np.maximum(level, np.float32(calm.level)), most, out=level)
     about, spread = float(level.mean()), float(level.std())
-    loud, raising = about > _MISHEARD, about > _COUNTED and is_grey(picture)
+    loud, raising = about > _LOUD, about > _COUNTED and is_grey(picture)
     nearly_even, even = spread <= _NEARLY_EVEN * about, spread <= _EVEN * about
     if not (even or raising or (loud and nearly_even)) or (white := _white(picture, about)) is None:
         return
@@ -491,7 +491,7 @@ def _white(picture: NDArray, about: float) -> _White | None:
         return None
     channels = 1 if is_grey(picture) else 3
     clipped = picture.dtype.kind == "u" or bool(((picture == 0) | (picture == 1)).any())
-    loud = clipped and about > _MISHEARD
+    loud = clipped and about > _LOUD
     every = max(1.0, channels * height * width / (_PATCHES_OF_LOUD if loud else _PATCHES))
     down = int(every**0.5)
     across = int(every / down)
