@@ -88,6 +88,14 @@ class Reporter:
     def error(self, text: str) -> None:
         self._tell(sys.stderr, f"zenith-ae: {visible(text)}")
 
+    def traceback(self, error: Exception) -> None:
+        """Where an error came from, if ZENITH_DEBUG asks for it."""
+        if wants_traceback(error):
+            import traceback
+
+            lines = "".join(traceback.format_exception(error)).splitlines()
+            self._tell(sys.stderr, "\n".join(map(visible, lines)))
+
     def _tell(self, stream: TextIO, text: str) -> None:
         """A line above the one of progress."""
         with self._lock:
@@ -285,6 +293,7 @@ def _record(job: Job) -> dict[str, Any]:
 
 def _tell_failure(job: Job, error: Exception, reporter: Reporter) -> None:
     message = _describe(error, job.source)
+    reporter.traceback(error)
     reporter.error(message)
     if reporter.as_json:
         reporter.result(_record(job) | {"status": "failed", "error": message}, "")
@@ -318,8 +327,6 @@ def _describe(error: Exception, source: str) -> str:
         return f"{source}: not enough memory; use a smaller --tile or fewer programs at once"
     text = one_line(error)
     if isinstance(error, BrokenPipeError):
-        raise error
-    if wants_traceback(error):
         raise error
     if not isinstance(error, (ZenithError, click.UsageError)):
         what = f"unexpected {type(error).__name__}: {text}"

@@ -18,7 +18,7 @@ from zenith_ae.errors import MissingDependencyError
 from zenith_ae.files import aligned
 
 from .doctor import cpu_name, version
-from .session import Number
+from .session import Model, Number
 
 SIGMA = 25  # for denoisers that cannot estimate it
 
@@ -36,7 +36,7 @@ class Size(click.ParamType):
 
 
 @click.command(short_help="Measure the models on this machine.")
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.argument("models", nargs=-1, type=Model(), metavar="[MODEL]...")
 @click.option("--size", "sizes", type=Size(), multiple=True, default=("512",), show_default=True,
               help="Side, or width and height, of the pictures; may be repeated.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 256), help="CPU threads. [default: all]")

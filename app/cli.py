@@ -34,10 +34,10 @@ from .session import (
     encoding_notes,
     facts,
     picture_kind,
+    picture_reader,
     picture_suffix,
     picture_writer,
     read,
-    read_frames,
     tagged,
     with_options,
     write_stdout,
@@ -129,9 +129,9 @@ def denoise(**options: Any) -> int:
     INPUT is a file, a folder (searched with its subfolders), a pattern such as 'shots/*.png', or
     - for standard input. The result of photo.jpg is photo.denoised.jpg beside it, or below -o DIR.
     Size, mode, bit depth, transparency, EXIF, ICC profile and resolution are kept. Camera RAW files
-    (ARW, CR2, CR3, DNG, NEF, ORF, RAF, RW2) become 16-bit PNG, or TIFF with --format tif, and HEIC
-    becomes JPEG; they need rawpy (pip install 'zenith-ae[raw]') and pillow-heif ('zenith-ae[heif]'),
-    and only where these are installed are they taken from folders.
+    (DNG, CR2, CR3, NEF, ARW, ORF, RAF, RW2, PEF and others) become 16-bit PNG, or TIFF with
+    --format tif, and HEIC becomes JPEG; they need rawpy (pip install 'zenith-ae[raw]') and
+    pillow-heif ('zenith-ae[heif]'), and only where these are installed are they taken from folders.
 
     \b
     Examples:
@@ -141,7 +141,7 @@ def denoise(**options: Any) -> int:
       zenith-ae denoise card/ -o clean/ --format tif
       cat noisy.png | zenith-ae denoise - > clean.png
     """
-    session = Session(picture_kind("denoised", options), options, "denoiser")
+    session = Session(picture_kind("denoised", options), options, "denoiser", "noise")
     return session.run(denoising(session, "denoising"))
 
 
@@ -163,7 +163,7 @@ def deblur(**options: Any) -> int:
       zenith-ae deblur photo.jpg
       zenith-ae deblur scans/ -o sharp/ --strength 0.7
     """
-    session = Session(picture_kind("deblurred", options), options, "denoiser")
+    session = Session(picture_kind("deblurred", options), options, "denoiser", "blur")
     return session.run(denoising(session, "deblurring"))
 
 
@@ -189,7 +189,7 @@ def watch(**options: Any) -> int:
         raise click.UsageError("watch takes one folder")
     if not os.path.isdir(folder := options["inputs"][0]):
         raise click.UsageError(f"{folder}: no such folder; watch takes one that is there")
-    session = Session(picture_kind("denoised", options), options, "denoiser")
+    session = Session(picture_kind("denoised", options), options, "denoiser", "noise")
     return session.watch(denoising(session, "denoising"), options["interval"])
 
 
@@ -209,7 +209,7 @@ def denoising(session: Session, verb: str) -> Work:
         done = {**facts(picture, model), "sigma": level, "pictures": count}
         return result, {"sentence": sentence, **done}
 
-    return Work(read_frames(options), compute, picture_writer(options), verb)
+    return Work(picture_reader(options), compute, picture_writer(options), verb)
 
 
 @cli.command(context_settings=CONTEXT, short_help="Encode pictures to latents.")
@@ -342,7 +342,8 @@ def roundtrip(**options: Any) -> int:
         sentence = "PSNR {psnr:.2f} dB  SSIM {ssim:.4f}  {bits_per_pixel:g} bits per pixel".format(**scores)
         return picture.with_pixels(result[0]), {"sentence": sentence, **facts(picture, model), **scores}
 
-    return session.run(Work(read, compute, picture_writer(options), "round trip of"))
+    work = Work(picture_reader(options, every=False), compute, picture_writer(options), "round trip of")
+    return session.run(work)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,9 +11,9 @@ import click
 from zenith_ae.errors import ZenithError, one_line
 from zenith_ae.files import is_device, visible
 
-from .batch import Reporter, wants_traceback
-from .inputs import STDIO, Job
-from .session import ANY_PATH, form, read
+from .batch import Reporter
+from .inputs import STDIO, Job, need_pipe
+from .session import Model, form, read
 
 # What the models that ship are for; what they are made of is in their configs.
 USES = {
@@ -98,7 +98,7 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 @click.command(short_help="Describe a picture, latents or weights.")
-@click.argument("files", nargs=-1, required=True, type=ANY_PATH, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=Model(), metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file on standard output.")
 def info(files: tuple[str, ...], as_json: bool) -> int:
     """Describe pictures (- is one on standard input), latent files, or models (weights files, folders or
@@ -110,14 +110,13 @@ def info(files: tuple[str, ...], as_json: bool) -> int:
       zenith-ae info photo.latent.safetensors zenith-denoise
       zenith-ae info --json scans/*.tif
     """
-    shown = 0
+    shown, reporter = 0, Reporter()
     for file in files:
         try:
             facts = describe(file)
         except ZenithError as error:
-            if wants_traceback(error):
-                raise
-            Reporter().error(one_line(error))
+            reporter.traceback(error)
+            reporter.error(one_line(error))
             continue
         if as_json:
             click.echo(json.dumps(facts))
@@ -144,6 +143,7 @@ def describe(file: str) -> dict[str, Any]:
     from zenith_ae.weights import SUFFIXES
 
     if file == STDIO:
+        need_pipe()
         return picture_facts(file)
     if os.path.isdir(file) or (not os.path.exists(file) and not os.path.splitext(file)[1]):
         return model_facts(file)

@@ -136,8 +136,8 @@ def _with_streams(inputs: Sequence[str], output: str | None) -> tuple[list[str],
             raise click.ClickException("the working folder is gone; go to another one") from None
     if inputs.count(STDIO) > 1:
         raise click.UsageError("standard input (-) can be given only once")
-    if STDIO in inputs and sys.stdin.isatty():
-        raise click.UsageError("standard input (-) is a terminal; pipe a file into it")
+    if STDIO in inputs:
+        need_pipe()
     if output is None:
         for entry in filter(os.path.isdir, inputs):
             if os.path.realpath(entry) == os.path.realpath(os.sep):
@@ -146,6 +146,12 @@ def _with_streams(inputs: Sequence[str], output: str | None) -> tuple[list[str],
                     "beside every picture; name a folder, or where results go with -o"
                 )
     return inputs, STDIO if output is None and inputs == [STDIO] else output
+
+
+def need_pipe() -> None:
+    """Wrong usage where standard input would wait for what nobody means to type."""
+    if sys.stdin.isatty():
+        raise click.UsageError("standard input (-) is a terminal; pipe a file into it")
 
 
 def _goes_into_folder(output: str | None, count: int, collection: bool, kind: Kind) -> bool:
@@ -528,8 +534,8 @@ def is_done(job: Job) -> bool:
     return bool(job.maker) or (job.output != STDIO and os.path.isfile(job.output))
 
 
-def make_folder(output: str | Path) -> None:
-    """The folder that an output lies in, made where it is missing, if it takes new files."""
+def make_folder(output: str | Path, option: str = "-o") -> None:
+    """The folder that an output of an ``option`` lies in, made where it is missing, if it takes new files."""
     folder = Path(output).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -539,22 +545,22 @@ def make_folder(output: str | Path) -> None:
             at = next(filter(os.path.lexists, (folder, *folder.parents)))
             what = f"a link to {os.readlink(at)}, which is not there" if at.is_symlink() else "a file"
             why = f"{at} is {what}"
-        raise OutputError(f"{folder}: cannot make the folder: {why}; choose another with -o") from None
+        raise OutputError(f"{folder}: cannot make the folder: {why}; choose another with {option}") from None
     if is_device(output):
         return
     target = os.path.realpath(output)  # of a link
     place, name = os.path.split(target)
     if not os.path.isdir(place):
         raise OutputError(
-            f"{output}: is a link to {target}, whose folder is not there; choose another place with -o"
+            f"{output}: is a link to {target}, whose folder is not there; choose another place with {option}"
         )
     letters = name if sys.platform == "darwin" else os.fsencode(name)  # which it counts, and says bytes
     if len(letters) > _longest_name(place):
-        raise OutputError(f"{output}: cannot write: this name is too long; choose another with -o")
+        raise OutputError(f"{output}: cannot write: this name is too long; choose another with {option}")
     if not os.access(place, os.W_OK | os.X_OK):
         read_only = os.statvfs(place).f_flag & os.ST_RDONLY
         why = os.strerror(errno.EROFS if read_only else errno.EACCES)
-        raise OutputError(f"{output}: cannot write: {why}; choose another place with -o")
+        raise OutputError(f"{output}: cannot write: {why}; choose another place with {option}")
 
 
 def _longest_name(folder: str) -> float:

@@ -86,7 +86,7 @@ class Model(click.ParamType):
         from zenith_ae.weights import available_weights
 
         names = [name for name in available_weights() if name.startswith(incomplete)]
-        return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="file")]
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
 def noise_level(text: Any) -> float:
@@ -172,11 +172,20 @@ def number_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+#: What is told of a denoiser in a command for another task.
+_LEARNED = {
+    "noise": "has learned to remove noise, and sharpens nothing; zenith-deblur does",
+    "blur": "has learned to sharpen, and removes faint noise only; zenith-denoise removes it",
+}
+
+
 class Session:
     """What the commands on files share: the jobs, the reporter, the loaded models."""
 
-    def __init__(self, kind: Kind, options: dict[str, Any], model_kind: str = "autoencoder") -> None:
-        self.kind, self.options, self.model_kind = kind, options, model_kind
+    def __init__(
+        self, kind: Kind, options: dict[str, Any], model_kind: str = "autoencoder", task: str = ""
+    ) -> None:
+        self.kind, self.options, self.model_kind, self.task = kind, options, model_kind, task
         if options["as_json"] and options["output"] == STDIO:
             raise click.UsageError("--json and -o - both want standard output; write to a file")
         if options["quiet"] and options["verbose"]:
@@ -225,16 +234,18 @@ class Session:
                 raise click.UsageError(f"{name} {kinds}; `zenith-ae models` lists models")
             self._models[name] = model
             engine = model.engine
+            if (learned := engine.weights.metadata.get("task", self.task)) != self.task:
+                self.reporter.note(f"{name} {_LEARNED.get(learned, 'has learned something else')}")
             how = f"{engine.isa}, {engine.dtype}, {number_of(engine.threads, 'thread')}"
             self.reporter.detail(f"model {model.name} ({model.hash}), {how}")
         return self._models[name]
 
     def run(self, work: Work) -> int:
-        """Do the jobs. A model that was asked for is loaded first, also where all is done: is there one?"""
-        if self.options["dry_run"]:
-            return show_plan(self.jobs, self.reporter, self.options["overwrite"])
+        """Do the jobs. A model that was asked for is loaded first, also where all is done: is it one?"""
         if self.options["model"] is not None:
             self.load(self.options["model"])
+        if self.options["dry_run"]:
+            return show_plan(self.jobs, self.reporter, self.options["overwrite"])
         return 1 if run_jobs(self.jobs, work, self.reporter, self.options["overwrite"]) else 0
 
     def watch(self, work: Work, interval: float) -> int:
@@ -242,9 +253,9 @@ class Session:
         from .watching import Watch
 
         overwrite = self.options["overwrite"]
+        self.load(self.options["model"])
         if self.options["dry_run"]:
             return show_plan(self.jobs, self.reporter, overwrite)
-        self.load(self.options["model"])
         (folder,) = self.options["inputs"]
         Watch(folder, self._plan, work, self.reporter, overwrite, interval).forever()
 
@@ -258,17 +269,21 @@ def read(job: Job, every: bool = False) -> Picture:
     return read_picture(job.source, every=every)
 
 
-def read_frames(options: dict[str, Any]) -> Callable[[Job], Picture]:
-    """Reads the frames or pages that the output can hold, so that no work is for nothing."""
-    from zenith_ae.image_writing import holds_several
+def picture_reader(options: dict[str, Any], every: bool = True) -> Callable[[Job], Picture]:
+    """Reads what the output can hold of a picture, so that no work is for nothing.
+
+    With ``every`` these are all frames or pages, if its format holds several.
+    """
+    from zenith_ae.image_writing import fitting, holds_several, suffix_for
 
     asked = picture_suffix(options)
 
-    def read_those(job: Job) -> Picture:
+    def read_what_fits(job: Job) -> Picture:
         suffix = asked or _named(job.output)
-        return read(job, every=not suffix or holds_several(suffix))
+        picture = read(job, every and (not suffix or holds_several(suffix)))
+        return fitting(picture, suffix or suffix_for(picture.format), _told(job.output))
 
-    return read_those
+    return read_what_fits
 
 
 def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture, bool], tuple[str, ...]]:
@@ -285,7 +300,7 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture, bool], tu
         if job.output != STDIO and not device:
             return write_picture(picture, job.output, quality, overwrite)
         buffer = io.BytesIO()
-        notes = encode_picture(picture, buffer, suffix, job.output if device else "<stdout>", quality)
+        notes = encode_picture(picture, buffer, suffix, _told(job.output), quality)
         if device:
             with atomic_writer(Path(job.output)) as file:
                 file.write(buffer.getbuffer())
@@ -294,6 +309,11 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture, bool], tu
         return notes
 
     return write
+
+
+def _told(output: str) -> str:
+    """What an error calls an output."""
+    return "<stdout>" if output == STDIO else output
 
 
 def _named(output: str) -> str:

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from zenith_ae.errors import CheckpointError, ConfigError, OutputError
 from zenith_ae.files import visible
 
-from .session import Number, with_options
+from .session import Model, Number, with_options
 
 SEED = click.IntRange(0, 2**32 - 1)
 
@@ -50,7 +50,7 @@ def _schedule(command: Callable[..., None]) -> Callable[..., None]:
                      help="Processes that make batches [default: all CPUs but one for a GPU, else none]."),
         click.option("--threads", type=positive, help="CPU threads [default: all]."),
         click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of weights and batches."),
-        click.option("--init", metavar="NAME|FILE", help="Weights to start from."),
+        click.option("--init", type=Model(), metavar="NAME|FILE", help="Weights to start from."),
         click.option("--fresh", is_flag=True, help="Ignore an existing checkpoint."),
     ]  # fmt: skip
     return with_options(*options)(command)
@@ -90,6 +90,7 @@ _critic_weight = click.option("--critic-weight", type=Number(0), default=0.0, sh
 _teacher = click.option(
     "--teacher",
     required=True,
+    type=Model(),
     metavar="NAME|FILE",
     help="Weights of a TAESD-family model: a file, an encoder file beside a decoder file, a folder.",
 )
@@ -312,7 +313,7 @@ def distill(
 @click.option("--cycle-weight", type=Number(0), default=0.0, show_default=True,
               help="Weight of the same in its latents: 0.15 to 0.2 beside a critic keeps what it draws "
               "true.")  # fmt: skip
-@click.option("--eye", metavar="NAME|FILE",
+@click.option("--eye", type=Model(), metavar="NAME|FILE",
               help="Hybrid of the same teacher, or the teacher, whose encoder looks for these "
               "[default: --init].")  # fmt: skip
 @_critic_weight
@@ -411,7 +412,7 @@ def autoencode(
 
 
 @click.command(short_help="Measure the quality of a model.")
-@click.argument("model", metavar="NAME|FILE")
+@click.argument("model", type=Model(), metavar="NAME|FILE")
 @click.argument("source", type=click.Path(exists=True))
 @click.option(
     "--sigma",
@@ -429,7 +430,7 @@ def autoencode(
 @click.option("--grey", is_flag=True, help="Make the pictures grey first.")
 @click.option("--reference", type=click.Path(exists=True),
               help="Ground truth of real noisy pictures, by the same names.")  # fmt: skip
-@click.option("--other", metavar="NAME|FILE",
+@click.option("--other", type=Model(), metavar="NAME|FILE",
               help="Another autoencoder to exchange encoder and decoder with.")  # fmt: skip
 @click.option("--passes", type=click.Choice([1, 2, 4, 8]), default=1, show_default=True,
               help="Passes of a denoiser, as in `zenith-ae denoise`.")  # fmt: skip
@@ -502,8 +503,14 @@ def evaluate(
             raise click.UsageError(
                 f"--sheet {sheet} lies among the files that are measured; choose another place"
             )
-        make_folder(sheet)
+        make_folder(sheet, "--sheet")
     measured = load(model, threads=threads)
+    if second is not None and isinstance(measured, Autoencoder):
+        theirs, own = second.config.latent_channels, measured.config.latent_channels
+        if theirs != own:
+            raise click.UsageError(
+                f"--other {other}: has latents of {theirs} channels, and {model} of {own}"
+            )
     try:
         result = evaluate_model(
             measured, source, sigmas=sigmas or None, seed=seed, limit=limit,

@@ -236,6 +236,7 @@ def test_folders_hold_raw_only_where_it_can_be_read_and_the_error_names_the_extr
 
 def test_suffixes_are_found_in_folders_where_rawpy_is_installed(rawpy):
     assert RAW_SUFFIXES <= READABLE_SUFFIXES
+    assert {".pef", ".srw", ".nrw", ".rwl", ".iiq"} <= RAW_SUFFIXES
 
 
 def recognised(data, name="x"):
@@ -250,12 +251,14 @@ def test_raw_is_recognised_by_its_content_and_a_photograph_is_not():
     assert recognised(b"\0\0\0\x18ftypcrx \0\0\0\1" + bytes(50))  # CR3
     assert recognised(b"FUJIFILMCCD-RAW 0201" + bytes(90))
     assert recognised(b"IIRO\x08\0\0\0" + bytes(50)) and recognised(b"IIU\0\x18\0\0\0" + bytes(50))
+    for start in (b"II\x1a\0\0\0HEAPCCDR", b"\0MRM\0\1", b"FOVb\0\0\2\0"):  # CRW, MRW, X3F
+        assert recognised(start + bytes(50))
     assert not recognised(tiff([preview, {262: ("H", [2])}]))
     for format in ("PNG", "JPEG", "TIFF", "WEBP"):
         buffer = io.BytesIO()
         Image.new("RGB", (9, 6)).save(buffer, format)
         assert not recognised(buffer.getvalue())
-        assert recognised(buffer.getvalue(), "x.nef") is (format == "TIFF")
+        assert recognised(buffer.getvalue(), "x.PEF") is (format == "TIFF")
     assert not recognised(b"II*\0" + b"\xff" * 60)
 
 

@@ -27,6 +27,7 @@ from zenith_ae.__main__ import main
 from zenith_ae._kernels import best_dtype
 from zenith_ae.app import batch, inputs
 from zenith_ae.app.cli import run
+from zenith_ae.app.session import Session
 from zenith_ae.errors import ImageError, OutputError
 from zenith_ae.latents import read_latents, write_latents
 from zenith_ae.models.zoo import build
@@ -316,11 +317,11 @@ def test_denoise_does_every_frame(here, dn, capsys):
         assert err == "zenith-ae: a.gif: only the first of several pictures in the file is used\n"
 
 
-def test_dry_run_writes_nothing_and_needs_no_model(here, capsys):
+def test_dry_run_writes_nothing(here, dn, capsys):
     picture("in/a.png")
     picture("in/b.jpg")
     picture("out/b.denoised.jpg")
-    arguments = ["denoise", "in", "none.png", "-o", "out", "--dry-run", "--model", "not-there"]
+    arguments = ["denoise", "in", "none.png", "-o", "out", "--dry-run", *dn]
     assert run(arguments) == 1
     out, err = capsys.readouterr()
     assert out.splitlines() == [
@@ -332,6 +333,43 @@ def test_dry_run_writes_nothing_and_needs_no_model(here, capsys):
     assert run([*arguments, "--json"]) == 1
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [r["status"] for r in records] == ["planned", "skipped", "failed"]
+    assert run(["denoise", "in", "--dry-run", "--model", "not-there"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and one_line(err).startswith("zenith-ae: not-there: no such")
+
+
+@pytest.mark.parametrize(("command", "result"), [("denoise", "denoised"), ("roundtrip", "roundtrip")])
+def test_what_the_output_cannot_hold_is_told_before_the_work(
+    here, dn, ae, capsys, monkeypatch, command, result
+):
+    options = dn if command == "denoise" else ae
+    Image.new("RGBA", (9, 7), (1, 2, 3, 100)).save("a.png")
+    monkeypatch.setattr(Session, "load", lambda self, name: None)  # whose result cannot do anything
+    assert run([command, "a.png", "--format", "jpg", *options]) == 1
+    assert f"a.{result}.jpg: JPEG cannot hold transparency" in one_line(capsys.readouterr().err)
+
+
+def test_pages_that_a_format_cannot_hold_together_are_not_worked_on(here, dn, capsys):
+    pages = [Image.new("RGB", size, (50, 60, 70)) for size in ((9, 7), (11, 5))]
+    pages[0].save("a.tif", save_all=True, append_images=pages[1:])
+    assert run(["denoise", "a.tif", "-o", "a.png", "--json", *dn]) == 0
+    out, err = capsys.readouterr()
+    record = json.loads(out)
+    assert (record["pictures"], record["width"], record["height"]) == (1, 9, 7)
+    note = "PNG holds pictures of one size, so it is the first of 2"
+    assert record["notes"] == [note] and one_line(err) == f"zenith-ae: a.tif: {note}"
+    assert pixel("a.png") == (60, 70, 80)
+
+
+def test_a_model_for_another_task_is_told_of(here, capsys):
+    picture("a.png", size=(32, 32))
+    for command, model, told in (
+        ("denoise", "zenith-deblur", "zenith-deblur has learned to sharpen"),
+        ("deblur", "zenith-denoise-fast", "zenith-denoise-fast has learned to remove noise"),
+        ("deblur", "zenith-deblur", ""),
+    ):
+        assert run([command, "a.png", "--model", model, "-o", "b.png", "--overwrite"]) == 0
+        assert told in capsys.readouterr().err if told else capsys.readouterr().err == ""
 
 
 def test_format_quality_and_strip(here, dn):
@@ -995,6 +1033,7 @@ def test_terminals_are_never_sent_or_asked_for_pictures(here, dn, capsys, monkey
     picture("a.png")
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert run(["denoise", "-", "-o", "b.png", *dn]) == 2
+    assert run(["info", "-"]) == 2
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert run(["denoise", "a.png", "-o", "-", *dn]) == 2
 
@@ -1504,9 +1543,8 @@ def test_watch_tries_again_after_an_hour_at_the_latest(here, dn, capsys, monkeyp
     assert tries == [600, 4200, 7800]
 
 
-def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, monkeypatch):
-    picture("in/a.png")
-    Path("in/locked").mkdir()
+def lock(monkeypatch):
+    """Folders named locked cannot be listed; root could list them whatever their mode."""
     scandir = os.scandir
 
     def refuse(path):
@@ -1515,6 +1553,12 @@ def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, m
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
+
+
+def test_watch_tells_once_of_a_subfolder_that_it_cannot_read(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+    Path("in/locked").mkdir()
+    lock(monkeypatch)
     watch_for(4, monkeypatch)
     assert run(["watch", "in", "-o", "out", *dn]) == 130
     out, err = capsys.readouterr()
@@ -1706,7 +1750,7 @@ def test_a_case_that_is_not_there_is_wrong_usage_and_a_broken_link_is_named(here
         (["--sheet", "taken.png"], 2, "exists"),
         (["--sheet", "in/a.png", "--overwrite"], 2, "lies among the files that are measured"),
         (["--sheet", "in/sub/worst.png"], 2, "lies among the files that are measured"),
-        (["--sheet", "taken.png/worst.png"], 1, "cannot make the folder"),
+        (["--sheet", "taken.png/worst.png"], 1, "taken.png is a file; choose another with --sheet"),
         (["--sigma", "300"], 2, "--sigma"),
         (["--other", "zenith-denoise"], 2, "not an autoencoder"),
         (["--case", "sigma 25"], 2, "--case is about the --sheet"),
@@ -1768,9 +1812,13 @@ def test_completion_prints_a_script_that_asks_the_program(shell, capsys):
         ("denoise pho", ["file,pho"]),
         ("denoise a.png -o b", ["file,b"]),
         ("info pho", ["file,pho"]),
-        ("encode --model zenith-taef2-n", ["plain,zenith-taef2-nano"]),
+        ("info zenith-deb", ["plain,zenith-deblur", "file,zenith-deb"]),
+        ("encode --model zenith-taef2-n", ["plain,zenith-taef2-nano", "file,zenith-taef2-n"]),
         ("encode --model runs/", ["file,runs/"]),
-        ("convert zenith-4", ["plain,zenith-4ch-lite"]),
+        ("convert zenith-4", ["plain,zenith-4ch-lite", "file,zenith-4"]),
+        ("evaluate zenith-4", ["plain,zenith-4ch-lite", "file,zenith-4"]),
+        ("bench zenith-4", ["plain,zenith-4ch-lite", "file,zenith-4"]),
+        ("train denoise --init zenith-deb", ["plain,zenith-deblur", "file,zenith-deb"]),
     ],
 )
 def test_completion_knows_commands_options_models_and_files(words, found):
@@ -1925,14 +1973,7 @@ def test_an_empty_output_is_wrong_usage(here, dn, capsys):
 def test_a_subfolder_that_cannot_be_read_is_told(here, dn, capsys, monkeypatch):
     picture("in/a.png")
     picture("in/locked/b.png")
-    scandir = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("locked"):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    lock(monkeypatch)
     assert run(["denoise", "in", *dn, "-o", "out/"]) == 1
     text = one_line(capsys.readouterr().err)
     assert text == "zenith-ae: in/locked: this folder cannot be read: Permission denied"
@@ -2031,14 +2072,14 @@ def test_debugging_shows_what_a_decoder_gave_up_on(here, dn, monkeypatch, capsys
     Path("cut.png").write_bytes(whole[:-30])
     for debugging in ("", "1"):
         monkeypatch.setenv("ZENITH_DEBUG", debugging)
-        if debugging:
-            with pytest.raises(zenith_ae.ImageError, match="damaged or truncated") as caught:
-                run(["denoise", "cut.png", "--model", dn[1], "-o", "out.png"])
-            assert isinstance(caught.value.__cause__, OSError | SyntaxError)
-        else:
-            assert run(["denoise", "cut.png", "--model", dn[1], "-o", "out.png"]) == 1
-            assert capsys.readouterr().err.count("\n") == 1
+        for command in (["denoise", "cut.png", "a.png", "-o", f"out{debugging}", *dn], ["info", "cut.png"]):
+            assert run(command) == 1
+            *trace, line = capsys.readouterr().err.splitlines()
+            assert line.startswith("zenith-ae: cut.png: damaged or truncated")
+            assert any(found.startswith("Traceback") for found in trace) is bool(debugging)
+        assert tree(here / f"out{debugging}") == ["a.denoised.png"]  # it goes on
     assert run(["denoise", "nothing.png", "--model", dn[1]]) == 1  # what is expected stays a line
+    one_line(capsys.readouterr().err)
 
 
 def test_evaluate_ends_with_1_where_a_picture_could_not_be_read(here, dn, capsys):
@@ -2046,6 +2087,24 @@ def test_evaluate_ends_with_1_where_a_picture_could_not_be_read(here, dn, capsys
     Path("in/b.png").write_bytes(b"broken")
     assert run(["evaluate", dn[1], "in", "--sigma", "10"]) == 1
     assert "skipped, not decodable: b.png" in capsys.readouterr().out
+
+
+def test_evaluate_exchanges_latents_of_as_many_channels_alone(here, capsys):
+    picture("in/a.png")
+    assert run(["evaluate", "zenith-taef2-nano", "in", "--other", "zenith-4ch-lite"]) == 2
+    assert "--other zenith-4ch-lite: has latents of 4 channels, and zenith-taef2-nano of 32" in one_line(
+        capsys.readouterr().err
+    )
+
+
+def test_evaluate_tells_of_a_folder_that_it_cannot_read(here, dn, capsys, monkeypatch):
+    picture("in/a.png")
+    picture("in/locked/b.png")
+    lock(monkeypatch)
+    assert run(["evaluate", dn[1], "in", "--sigma", "10"]) == 1
+    assert one_line(capsys.readouterr().err) == (
+        "zenith-ae: in/locked: this folder cannot be read: Permission denied"
+    )
 
 
 def test_encode_says_that_transparency_is_not_in_latents(here, ae, capsys):

@@ -366,6 +366,23 @@ def test_weights_without_permission_say_so(tmp_path: Path) -> None:
         load_weights(tmp_path / "closed.safetensors")
 
 
+def test_a_folder_without_permission_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(WeightsError, match="this folder cannot be read: Permission denied"):
+        load_weights(tmp_path)
+
+
+def test_safetensors_are_known_by_what_they_hold(tmp_path: Path) -> None:
+    path, _ = vanilla(tmp_path, "pair")
+    whole = load_weights(path)
+    save_weights(tmp_path / "own.safetensors", whole.config, whole.tensors, whole.metadata, np.float32)
+    (tmp_path / "own.safetensors").rename(tmp_path / "own.bin")
+    assert load_weights(tmp_path / "own.bin").hash == load_weights(path).hash
+
+
 def test_a_latent_space_does_not_depend_on_what_files_are_called(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()

@@ -21,10 +21,14 @@ from .errors import MissingDependencyError
 from .image_guard import check_cost, is_costly
 from .image_metadata import EXIF_BLOCK, GPS_BLOCK, described
 
-RAW_SUFFIXES = frozenset((".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".rw2"))
+RAW_SUFFIXES = frozenset((
+    ".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".fff", ".iiq", ".kdc", ".mef", ".mos",
+    ".mrw", ".nef", ".nrw", ".orf", ".pef", ".raf", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f",
+))  # fmt: skip
 
 _TIFF = (b"II*\0", b"MM\0*")
 _TIFF_LIKE = (b"IIRO", b"IIRS", b"MMOR", b"IIU\0")  # Olympus and Panasonic: a TIFF but for the number
+_OTHERS = (b"FUJIFILMCCD-RAW", b"II\x1a\0\0\0HEAPCCDR", b"\0MRM", b"FOVb")  # Canon's CRW, Minolta, Sigma
 _MOSAIC = (32803, 34892)  # PhotometricInterpretation of sensor values, and of such with all colours
 _PHOTOMETRIC, _SUB_IFDS, _DNG_VERSION = 262, 330, 50706
 
@@ -40,7 +44,7 @@ def is_raw(file: BinaryIO, head: bytes, name: str) -> bool:
     Many RAW files are TIFF files, some of whose directories hold a mosaic. Where that is not to be
     seen, the suffix of a TIFF file decides.
     """
-    if head.startswith((b"FUJIFILMCCD-RAW", *_TIFF_LIKE)) or re.match(rb"....ftypcrx ", head, re.DOTALL):
+    if head.startswith(_OTHERS + _TIFF_LIKE) or re.match(rb"....ftypcrx ", head, re.DOTALL):
         return True
     if not head.startswith(_TIFF):
         return False

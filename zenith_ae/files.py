@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 #: What the commands put between the name and the suffix of a picture that they write.
 RESULTS = (".denoised", ".deblurred", ".decoded", ".roundtrip")
-# Of Windows' drives, and of network storage by Synology and QNAP.
-_OF_SYSTEMS = "$recycle.bin", "recycler", "system volume information", "@eadir", "#recycle", "@recycle"
+# Of Windows' drives, of Linux's, and of network storage by Synology and QNAP.
+_OF_SYSTEMS = frozenset((
+    "$recycle.bin", "recycler", "system volume information", "lost+found", "@eadir", "#recycle", "@recycle",
+))  # fmt: skip
 _LIBRARIES = ".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary"
 
 

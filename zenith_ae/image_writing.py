@@ -345,12 +345,11 @@ def encode_picture(
         raise ValueError(f"quality must be a whole number from 1 to 100, got {in_short(quality)}")
     spec = _format(suffix, name)
     check_picture(picture)
-    if spec.name == "JPEG" and max(picture.height, picture.width) > JPEG_SIDE:
-        raise FormatError(f"{name}: a JPEG holds at most {JPEG_SIDE} pixels a side; choose .png or .tif")
+    _check_held(picture, spec, name)
     if spec.name in _PLUGINS:
         import_module(f"PIL.{_PLUGINS[spec.name]}ImagePlugin")
     picture, lost = _as_one_file(picture, spec)
-    prepared = [_prepare(one, spec, name, quality) for one in picture.frames]
+    prepared = [_prepare(one, spec, quality) for one in picture.frames]
     pages = [page for page, _ in prepared]
     notes = (*dict.fromkeys(note for _, of_page in prepared for note in of_page), *lost)
     if picture.more and spec.name != "TIFF":
@@ -369,9 +368,40 @@ def encode_picture(
     return notes
 
 
+def fitting(picture: Picture, suffix: str, name: str = "<stdout>") -> Picture:
+    """What a file can hold of a picture, asked before there is work in it.
+
+    Frames or pages that the format of ``suffix`` cannot hold are left out, and a note says so.
+
+    Raises
+    ------
+    FormatError
+        If the format cannot hold the picture, as JPEG an alpha channel.
+    """
+    spec = _format(suffix, name)
+    _check_held(picture, spec, name)
+    picture, lost = _held_frames(picture, spec)
+    return replace(picture, notes=(*picture.notes, *lost))
+
+
+def _check_held(picture: Picture, spec: _Format, name: str) -> None:
+    if spec.name == "JPEG" and max(picture.height, picture.width) > JPEG_SIDE:
+        raise FormatError(f"{name}: a JPEG holds at most {JPEG_SIDE} pixels a side; choose .png or .tif")
+    if "RGBA" not in spec.modes and picture.layout in ("LA", "RGBA") and not _has_idle_alpha(picture):
+        also = f" (the picture is of a {picture.format} file)" if picture.format else ""
+        raise FormatError(f"{name}: {spec.name} cannot hold transparency; choose .png, .webp or .tif{also}")
+
+
+def _held_frames(picture: Picture, spec: _Format) -> tuple[Picture, tuple[str, ...]]:
+    """A picture with as many frames or pages as a file of the format holds, and notes about the others."""
+    if not picture.more or not (why := _holds_one(picture, spec)):
+        return picture, ()
+    note = f"{spec.name} holds {why}, so it is the first of {len(picture.frames)}"
+    return replace(picture, more=()), (note,)
+
+
 def _as_one_file(picture: Picture, spec: _Format) -> tuple[Picture, tuple[str, ...]]:
     """The pictures that a file of a format can hold together, and notes about what is lost."""
-    notes: tuple[str, ...] = ()
     if picture.more and picture.metadata.get("default_image") and spec.name in ("WEBP", "AVIF"):
         # Of an animated PNG the picture for programs without animations is no frame.
         first, *frames = picture.more
@@ -379,10 +409,8 @@ def _as_one_file(picture: Picture, spec: _Format) -> tuple[Picture, tuple[str, .
     if spec.name == "TIFF" and any("exif" in one.metadata for one in picture.frames):
         # Pages with EXIF are not compressed, and programs take pages that differ for several documents.
         picture = picture.map(lambda one: replace(one, metadata={"exif": _NO_TAGS} | one.metadata))
-    if picture.more and (why := _holds_one(picture, spec)):
-        notes = (f"{spec.name} holds {why}, so it is the first of {len(picture.frames)}",)
-        picture = replace(picture, more=())
-    elif picture.more and spec.name != "TIFF":  # an animation has one layout
+    picture, notes = _held_frames(picture, spec)
+    if picture.more and spec.name != "TIFF":  # an animation has one layout
         first, *others = alike(picture.frames)
         picture = replace(first, more=tuple(others))
     if "RGBA" not in spec.modes and _has_idle_alpha(picture):
@@ -415,11 +443,9 @@ def _repeats(pages: Sequence[_Page]) -> bool:
     return any(a == b for a, b in pairwise(prints))
 
 
-def _prepare(
-    picture: Picture, spec: _Format, name: str, quality: int | None
-) -> tuple[_Page, tuple[str, ...]]:
+def _prepare(picture: Picture, spec: _Format, quality: int | None) -> tuple[_Page, tuple[str, ...]]:
     """One picture as a format can hold it, and notes about what is lost."""
-    image, notes = _fit(picture, spec, name)
+    image, notes = _fit(picture, spec)
     metadata, options = picture.metadata, dict(spec.options)
     options |= {key: metadata[key] for key in spec.keeps if key in metadata}
     if not describes(options.get("icc_profile", b""), image.mode):
@@ -514,7 +540,7 @@ def _stored_deep(picture: Picture, spec: _Format) -> bool:
     return is_deep(picture.pixels, layout) and layout in spec.deep
 
 
-def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple[str, ...]]:
+def _fit(picture: Picture, spec: _Format) -> tuple[Image.Image, tuple[str, ...]]:
     """A picture as an image that Pillow can write in a format, and notes about what is lost.
 
     For `_stored_deep` it stands for the pixels: twice as wide for a TIFF, else of one pixel.
@@ -545,7 +571,4 @@ def _fit(picture: Picture, spec: _Format, name: str) -> tuple[Image.Image, tuple
         image = image.convert("RGB")
     if image.mode == "LA" and image.mode not in spec.modes:
         image = image.convert("RGBA")
-    if image.mode == "RGBA" and image.mode not in spec.modes:
-        also = f" (the picture is of a {picture.format} file)" if picture.format else ""
-        raise FormatError(f"{name}: {spec.name} cannot hold transparency; choose .png, .webp or .tif{also}")
     return image, notes

@@ -231,6 +231,11 @@ def _weight_files(folder: Path, start: str = "") -> list[Path]:
 
 
 def _load_folder(folder: Path) -> Weights:
+    try:
+        with os.scandir(folder):  # glob finds nothing where it may not look
+            pass
+    except OSError as error:
+        raise WeightsError(f"this folder cannot be read: {reason(error)}") from None
     # Beside a variant (.fp16) the plain file comes first, as in diffusers.
     files = sorted(_weight_files(folder, _DIFFUSERS_FILE), key=lambda file: file.stem != _DIFFUSERS_FILE)
     if any(folder.glob(f"{_DIFFUSERS_FILE}*.safetensors.index.json")) and not (
@@ -305,13 +310,13 @@ def _load_file(path: Path, name: str | None = None) -> Weights:
 
 def _read(path: Path) -> tuple[Tensors, dict[str, str]]:
     """Tensors and metadata of a file, as they are stored but for bfloat16, which numpy lacks."""
-    if path.suffix.lower() in _PICKLES:
-        return _read_pickle(path), {}
     try:
-        with open(path, "rb"):  # the library says of every file that it cannot open that it is not there
-            pass
+        with open(path, "rb") as opened:  # the library says of all that it cannot open that it is not there
+            head = opened.read(10)
     except OSError as error:
         raise WeightsError(f"cannot be read: {reason(error)}") from None
+    if path.suffix.lower() in _PICKLES and head[8:] != b'{"':  # as safetensors of any ending begin
+        return _read_pickle(path), {}
     try:
         with safetensors.safe_open(path, "np") as file:
             metadata = dict(file.metadata() or {})

@@ -31,7 +31,7 @@ from PIL import Image
 
 from ..batches import orient, to_rgb
 from ..errors import ImageError, MissingDependencyError
-from ..files import is_passed_by, is_result, say, visible
+from ..files import is_device, is_passed_by, is_result, reason, say, visible
 from ..images import READABLE_SUFFIXES, read_picture, to_8_bits
 from . import drawings
 
@@ -69,22 +69,13 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
     Raises
     ------
     ImageError
-        Where the source does not exist or is no readable tar pack.
+        Where the source does not exist, is no readable tar pack, or has a folder that cannot be read.
     """
     path = Path(source)
     if path.is_dir():
-        found = (
-            p
-            for p in path.rglob("*")
-            if p.suffix.lower() in READABLE_SUFFIXES
-            and not _is_left_out(p.relative_to(path))
-            and not is_result(p)
-            and not _is_plot(p)
-        )
-        files = {p.relative_to(path).as_posix(): p for p in found}
+        files = {file.relative_to(path).as_posix(): file for file in _pictures_below(path)}
         for name in sorted(files):
-            if files[name].is_file() or not files[name].exists():  # a broken link: whoever reads it, says so
-                yield name, files[name].read_bytes
+            yield name, files[name].read_bytes
     elif path.suffix.lower() == ".tar" and path.is_file():
         try:
             with tarfile.open(path, "r:") as tar:
@@ -103,6 +94,21 @@ def iter_encoded(source: str | Path) -> Iterator[tuple[str, Read]]:
         yield path.name, path.read_bytes
     else:
         raise ImageError(f"{path}: no such folder, tar pack or picture")
+
+
+def _pictures_below(top: Path) -> Iterator[Path]:
+    """The pictures in a folder and in those below, but for what is left out."""
+
+    def refuse(error: OSError) -> None:
+        raise ImageError(f"{error.filename}: this folder cannot be read: {reason(error)}")
+
+    for folder, folders, names in os.walk(top, onerror=refuse):
+        folders[:] = [name for name in folders if not is_passed_by(name)]
+        for file in (Path(folder, name) for name in names if not name.startswith(".")):
+            known = file.suffix.lower() in READABLE_SUFFIXES
+            # A broken link is taken: whoever reads it, says so.
+            if known and not (is_result(file) or _is_plot(file) or is_device(file)):
+                yield file
 
 
 def _is_left_out(path: Path) -> bool:
