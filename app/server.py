@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import h11
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, Counter
 from prometheus_client.exposition import generate_latest
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -88,16 +89,28 @@ Quality = Annotated[int | None, Query(ge=1, le=100, description="of JPEG, WebP a
 Model = Annotated[str, Query(description="name of a model, see /models")]
 _BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
 _PICTURE: dict[int | str, dict[str, Any]] = {200: {"content": {"image/*": {}}, "description": "a picture"}}
+
+
+class Failure(BaseModel):
+    """Every answer that is not the result: what is wrong, in one line."""
+
+    detail: str
+
+
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "unusable input; `detail` says why"},
-    408: {"description": "the body comes too slowly"},
-    413: {"description": "body too large"},
-    415: {"description": "the body is packed"},
-    500: {"description": "the server is at fault"},
-    501: {"description": "the server lacks what this needs; `detail` says what to install there"},
-    503: {"description": "too many requests, or the server ends"},
-    504: {"description": "took too long"},
-    507: {"description": "not enough memory for this picture"},
+    status: {"model": Failure, "description": description}
+    for status, description in {
+        400: "unusable input",
+        408: "the body comes too slowly",
+        413: "body too large",
+        415: "the body is packed",
+        422: "a parameter that there is not, twice, or out of range",
+        500: "the server is at fault",
+        501: "the server lacks what this needs; `detail` says what to install there",
+        503: "too many requests, or the server ends",
+        504: "took too long",
+        507: "not enough memory for this picture",
+    }.items()
 }
 
 
@@ -174,10 +187,11 @@ def _add_operations(app: FastAPI, worker: Worker) -> None:
         """A picture in, a clean picture of the same size, mode and bit depth out, every frame or page."""
 
         def work(data: bytes, look: Progress) -> Response:
-            from zenith_ae.image_writing import holds_several
+            from zenith_ae.image_writing import fitting, holds_several, suffix_for
 
             denoiser: Denoiser = worker.model(model, "denoiser")
             noisy = picture(data, every=format is None or holds_several(f".{format}"))
+            noisy = fitting(noisy, f".{format}" if format else suffix_for(noisy.format), "result")
             pixels = noisy.counted_area
             settings = {"strength": strength, "luma": luma, "chroma": chroma, "grain": grain,
                         "passes": int(passes)}  # fmt: skip
@@ -295,6 +309,14 @@ def _answer_errors(app: FastAPI) -> None:
         )
         asked = f"{request.method} {request.url.path}"[:60]
         return JSONResponse({"detail": f"no {asked}; there are {there}"}, error.status_code, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def out_of_range(request: Request, error: RequestValidationError) -> JSONResponse:
+        lines = (
+            f"{each['loc'][-1]} {str(each['input'])[:40]!r}: {each['msg'].removeprefix('Input ')}"
+            for each in error.errors()
+        )
+        return JSONResponse({"detail": "; ".join(lines)}, 422)
 
     @app.exception_handler(ZenithError)
     async def unusable(request: Request, error: ZenithError) -> JSONResponse:

@@ -508,9 +508,7 @@ def evaluate(
     if second is not None and isinstance(measured, Autoencoder):
         theirs, own = second.config.latent_channels, measured.config.latent_channels
         if theirs != own:
-            raise click.UsageError(
-                f"--other {other}: has latents of {theirs} channels, and {model} of {own}"
-            )
+            raise click.UsageError(f"--other {other}: has latents of {theirs} channels, and {model} of {own}")
     try:
         result = evaluate_model(
             measured, source, sigmas=sigmas or None, seed=seed, limit=limit,

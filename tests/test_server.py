@@ -222,8 +222,8 @@ def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_th
         ("/denoise?model=/etc/passwd", png(noisy()), 400, "no model"),
         ("/denoise?sigma=much", png(noisy()), 400, "sigma"),
         ("/denoise?sigma=nan", png(noisy()), 400, "sigma"),
-        ("/denoise?strength=2", png(noisy()), 422, "strength"),
-        ("/denoise?passes=3", png(noisy()), 422, "passes"),
+        ("/denoise?strength=2", png(noisy()), 422, "strength '2': should be less than or equal to 1"),
+        ("/denoise?passes=3", png(noisy()), 422, "passes '3': should be '1', '2', '4' or '8'"),
         ("/denoise?passes=8", png(noisy(120, 130)), 400, "8 passes over 16640 pixels exceed the limit"),
         ("/denoise?format=exe", png(noisy()), 422, "format"),
         ("/denoise?format=jpg", png(noisy(mode="RGBA")), 400, "transparency"),
@@ -237,8 +237,8 @@ def test_latents_are_decoded_by_the_model_that_is_asked_for_or_one_that_reads_th
 def test_bad_requests_get_one_clear_line(client, path, content, status, message):
     response = client.post(path, content=content)
     assert response.status_code == status
-    assert message in response.text
-    assert "Traceback" not in response.text
+    told = response.json()["detail"]
+    assert message in told and "\n" not in told and "Traceback" not in told
 
 
 def test_a_packed_body_is_refused(client):
@@ -332,6 +332,11 @@ def test_health_models_metrics_and_a_page_from_nowhere_else(client):
     assert "http://" not in page and "https://" not in page
     operations = client.get("/openapi.json").json()["paths"]
     assert {"/denoise", "/encode", "/decode", "/health", "/metrics", "/models"} <= operations.keys()
+    errors = {k: v for k, v in operations["/denoise"]["post"]["responses"].items() if k != "200"}
+    assert "422" in errors and all(
+        answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Failure"}
+        for answer in errors.values()
+    )
 
 
 def test_too_many_and_too_slow_requests_are_turned_away(monkeypatch):

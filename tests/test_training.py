@@ -1176,7 +1176,17 @@ def test_steps_or_minutes_but_not_both(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"precision": "fp16"}, {"ema": 1.5}, {"steps": 0}, {"crop": 12}],
+    [
+        {"precision": "fp16"},
+        {"ema": 1.5},
+        {"steps": 0},
+        {"crop": 12},
+        {"crop": 0},
+        {"batch": 0},
+        {"lr": float("nan")},
+        {"threads": 0},
+        {"log_every": 0},
+    ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(tmp_path, options) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -60,6 +60,8 @@ def changed(
     """
     strength, luma, chroma, grain = _checked_shares(strength, luma, chroma, grain)
     out = np.array(pixels)
+    if out.ndim != 4:
+        raise ValueError(f"pixels must be (N, H, W, C), not of shape {out.shape}")
     if strength == 0:
         return out
     for change in changes:

@@ -264,7 +264,7 @@ class Autoencoder(_Pipeline):
         ImageError
             If ``image`` is no usable picture.
         ConfigError
-            If the model has no encoder.
+            If the model has no encoder, or ``tile`` is none of these.
         """
         if is_compiling():
             return uncompiled(self.encode)(image, tile, progress=progress)
@@ -326,7 +326,9 @@ class Autoencoder(_Pipeline):
             If the latents have another number of channels than the model, are not finite, or do not
             fit ``size``.
         ConfigError
-            If the model has no decoder.
+            If the model has no decoder, or ``tile`` is none of these.
+        ValueError
+            If ``output`` is none of these.
         """
         if is_compiling():
             return uncompiled(self.decode)(latents, output, size, tile, progress=progress)
@@ -536,7 +538,7 @@ class Denoiser(_Pipeline):
         ImageError
             If ``image`` is no usable picture.
         ConfigError
-            If ``sigma`` is "auto" and the model has no estimator.
+            If ``sigma`` is "auto" and the model has no estimator, or ``tile`` is none of these.
         ValueError
             If ``sigma`` is out of range or of a wrong shape, one of the shares is out of range, or
             ``passes`` is another number.

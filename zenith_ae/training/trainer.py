@@ -41,6 +41,10 @@ from .muon import Muon
 Model = TypeVar("Model", bound=nn.Module)
 # Settings of which a training that goes on with others says so.
 _SETTINGS = ("steps", "minutes", "batch", "crop", "lr", "warmup", "ema", "precision", "drawn")
+_LEAST = {
+    "batch": 1, "crop": 8, "lr": 0, "warmup": 0, "clip": 0, "workers": 0, "seed": 0, "drawn": 0, "threads": 1,
+    "checkpoint_minutes": 0, "evaluate_minutes": 0, "log_every": 1,
+}  # fmt: skip
 SETTLED_SCALE = 0.25  # share of the learning rate for parameters that are settled
 PATIENCE = 100  # steps in a row whose gradients are not finite, after which a training ends
 
@@ -53,6 +57,11 @@ class TrainConfig:
     ``clock`` says what minutes are: `time.monotonic`, or `time.process_time` for processor time,
     which other work on the machine takes nothing away from. ``precision`` is "bf16" (autocast),
     "float32", or "auto": bf16 where the device has instructions for it.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of its range, or not just one of ``steps`` and ``minutes`` is given.
     """
 
     out: Path
@@ -83,6 +92,10 @@ class TrainConfig:
             raise ValueError("give either steps or minutes (--steps, --minutes)")
         if lengths[0] <= 0:
             raise ValueError(f"steps or minutes must be positive, got {lengths[0]}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not (value is None or value >= least):  # nor NaN
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         if self.precision not in (known := ("auto", "bf16", "float32")):
             raise ValueError(f"precision must be one of {', '.join(known)}, got {self.precision!r}")
         if not 0 <= self.ema < 1:
