@@ -276,7 +276,7 @@ class Workshop:
         Path(files["latents"]).write_bytes(data)
         files["picture"] = self._write(decoded, folder, output_name(name, "roundtrip"), notes)
         files["before"], facts["shown"] = write_preview(picture, folder / "before")
-        files["after"], _ = write_preview(decoded, folder / "after")
+        files["after"], _ = write_preview(decoded, folder / "decoded")
         files["removed"], gain = write_difference(picture, decoded, folder / "difference")
         files["channels"] = write_channels(z[0], folder / "channels.png")
         facts |= {
@@ -321,7 +321,7 @@ class Workshop:
         seconds = time.perf_counter() - start
         folder, notes = self.new_folder(), list(picture.every_note)
         files = {"picture": self._write(picture, folder, f"{stem_of(name)}.decoded.png", notes)}
-        files["after"], shown = write_preview(picture, folder / "after")
+        files["after"], shown = write_preview(picture, folder / "decoded")
         files["channels"] = write_channels(latents.latents[0], folder / "channels.png")
         facts = {"name": name} | form(picture) | {"shown": shown, "model": reader}
         facts |= _latent_facts(latents, len(data)) | _speed(picture, seconds)

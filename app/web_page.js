@@ -21,8 +21,8 @@
         setTimeout(() => reset?.click());
     }, true);
 
-    const spoken = {before: 'Before', after: 'After', removed: 'The difference', difference: 'The difference',
-        channels: 'Latent channels'};
+    const spoken = {before: 'Before', after: 'After', decoded: 'Decoded', removed: 'The difference',
+        difference: 'The difference', channels: 'Latent channels'};
     // Names for people who hear the page: Gradio has no way to give them to a button or to thumbnails.
     watch(() => {
         document.querySelector('#mode')?.setAttribute('aria-label', 'Light or dark');
@@ -41,16 +41,26 @@
     });
 
     // Files that are too large are left out here: Gradio would refuse all, in words that go after ten seconds.
+    // And of several, where it takes one, all but the first, of which it would not say a word.
     const most = window.gradio_config?.max_file_size ?? Infinity;
+    const sorted = (files, block) => {
+        const large = [...files].filter((file) => file.size > most);
+        const fit = [...files].filter((file) => file.size <= most);
+        const more = block?.matches('.many') ? [] : fit.splice(1);
+        return {fit, large, more};
+    };
     const fitting = (files, block) => {
-        const fit = [...files].filter((file) => file.size <= most), kept = new DataTransfer();
+        const {fit, large, more} = sorted(files, block), kept = new DataTransfer();
         block?.parentElement.querySelector('.left-out')?.remove();
         if (fit.length === files.length) return files;
         const note = document.createElement('p');
         note.className = 'failed left-out';
         note.role = 'alert';
-        const names = [...files].filter((file) => file.size > most).map((file) => file.name);
-        note.textContent = `Left out, larger than ${Math.floor(most / 2 ** 20)} MB: ${names.join(', ')}`;
+        const names = (why, some) => some.length ? [`${why}: ${some.map((file) => file.name).join(', ')}`] : [];
+        note.textContent = [
+            ...names(`Left out, larger than ${Math.floor(most / 2 ** 20)} MB`, large),
+            ...names('Left out, since only Batch takes several', more),
+        ].join('. ');
         block?.after(note);
         for (const file of fit) kept.items.add(file);
         return kept.files;
@@ -65,10 +75,12 @@
     }, true);
     document.addEventListener('drop', (event) => {
         const files = event.dataTransfer?.files ?? [];
-        const field = event.target.closest?.('.block')?.querySelector('input[type=file]');
-        if (!field || [...files].every((file) => file.size <= most)) return;
+        const block = event.target.closest?.('.block'), field = block?.querySelector('input[type=file]');
+        const there = block?.querySelector('td.filename');  // where Gradio would do nothing
+        if (!files.length || !(field ? sorted(files, block).fit.length < files.length : there)) return;
         event.preventDefault();
         event.stopPropagation();
+        if (!field) return take(files);
         field.files = files;
         field.dispatchEvent(new Event('change', {bubbles: true}));
     }, true);

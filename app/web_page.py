@@ -208,6 +208,7 @@ class _Buttons:
 def _drop(label: str, many: bool = False) -> gr.File:
     """Takes any file: Gradio would go by names, but what a file is its content tells."""
     return gr.File(label=label, file_count="multiple" if many else "single",
+                   elem_classes="many" if many else None,
                    height=220 if many else 150, type="filepath")  # fmt: skip
 
 

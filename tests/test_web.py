@@ -1148,6 +1148,17 @@ class Tab:
         }"""
         self.page.evaluate(script, [names, list(png()), more])
 
+    def drop(self, *names, where):
+        """Pictures, on what is visible there; of two events, whether the browser would do what it does."""
+        script = """([names, data, where]) => {
+            const files = new DataTransfer();
+            for (const name of names) files.items.add(new File([Uint8Array.from(data)], name));
+            const what = {dataTransfer: files, bubbles: true, cancelable: true};
+            const there = [...document.querySelectorAll(where)].find((e) => e.offsetParent);
+            return ['dragover', 'drop'].map((kind) => there.dispatchEvent(new DragEvent(kind, what)));
+        }"""
+        return self.page.evaluate(script, [names, list(png()), where])
+
     def example(self):
         self.page.locator(".examples img:visible").first.click()
         self.holds(1)
@@ -1287,22 +1298,14 @@ class TestPage:
         assert set(np.unique(change)) <= {1284, 1285, 1286}  # 65535 * 0.5 * 10 / 255
 
     def test_a_picture_that_is_dropped_beside_its_place_is_taken(self, tab):
-        drop = """([name, data, place]) => {
-            const files = new DataTransfer();
-            files.items.add(new File([Uint8Array.from(data)], name));
-            const what = {dataTransfer: files, bubbles: true, cancelable: true};
-            const there = [...document.querySelectorAll(place)].find((e) => e.offsetParent);
-            return ['dragover', 'drop'].map((kind) => there.dispatchEvent(new DragEvent(kind, what)));
-        }"""
         for name, place in (("first.png", ".wait"), ("second.png", "#denoise-slider")):
             tab.page.locator(place).locator("visible=true").first.wait_for()
-            taken = tab.page.evaluate(drop, [name, list(png()), place])
-            assert taken == [False, False]  # else the browser opens the picture
+            assert tab.drop(name, where=place) == [False, False]  # else the browser opens the picture
             tab.page.get_by_text(name.removesuffix(".png")).first.wait_for()
             tab.holds(1)
             tab.wait("#denoise-facts .facts")
         tab.open("Batch")
-        tab.page.evaluate(drop, ["third.png", list(png()), "[role=tabpanel]"])
+        tab.drop("third.png", where="[role=tabpanel]")
         tab.page.get_by_text("third").first.wait_for()
 
     def test_a_picture_is_pasted(self, tab):
@@ -1337,6 +1340,24 @@ class TestPage:
         tab.page.get_by_text("Left out, larger than 2 MB: huge.png").wait_for()
         tab.holds(1)
         assert tab.page.is_visible("#denoise-facts .facts")
+
+    @pytest.mark.parametrize("way", ["paste", "drop", "drop again"])
+    def test_of_several_pictures_where_one_is_taken_the_others_are_told(self, tab, tmp_path, way):
+        if way == "drop again":
+            tab.paste("before.png")
+            tab.wait("#denoise-facts .facts")
+        if way == "paste":
+            tab.paste("one.png", "two.png", "three.png", more=[0, 0, 0])
+        else:
+            where = "td.filename" if way == "drop again" else "button:has(input[type=file])"
+            assert tab.drop("one.png", "two.png", "three.png", where=where) == [False, False]
+        tab.page.get_by_text("Left out, since only Batch takes several: two.png, three.png").wait_for()
+        tab.page.get_by_text("one").first.wait_for()
+        tab.holds(1)
+        tab.wait("#denoise-facts .facts")
+        tab.open("Batch")
+        tab.drop("one.png", "two.png", where="div[role=tabpanel]")
+        tab.holds(2)
 
     def test_large_pictures_have_names_for_who_hears_the_page_too(self, tab, tmp_path):
         Image.new("RGB", (1840, 1226), (90, 120, 60)).save(tmp_path / "large.jpg")
