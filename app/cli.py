@@ -252,7 +252,7 @@ def encode(**options: Any) -> int:
 
 @cli.command(context_settings=CONTEXT, short_help="Decode latents to pictures.")
 @common(None, "the picture(s)")
-@writing("decoded", "png")
+@writing("decoded", "png", strip=False)
 @click.option("--force", is_flag=True, help="Decode latents of another latent space too.")
 def decode(**options: Any) -> int:
     """Decode latents to pictures of exactly the original size.

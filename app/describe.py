@@ -26,6 +26,17 @@ USES = {
     "zenith-taef2-nano": "FLUX.2 latents, for live previews",
     "zenith-4ch-lite": "Latents of its own, for compact storage",
 }
+#: Whose latents architectures are for that are described alike.
+SPACES = {
+    "taesd": "Stable Diffusion 1 and 2",
+    "taesdxl": "Stable Diffusion XL",
+    "taesd3": "Stable Diffusion 3",
+    "taef1": "FLUX.1",
+    "taef2": "FLUX.2",
+    "zenith-taesd": "Stable Diffusion",
+    "zenith-taef2": "FLUX.2",
+    "zenith-taef2-lite": "FLUX.2, smaller",
+}
 
 
 @click.command(short_help="List models and architectures.")
@@ -51,7 +62,10 @@ def models(as_json: bool) -> int:
         except ZenithError as error:
             failed = True
             click.echo(f"zenith-ae: {error}", err=True)
-    architectures = [{**summary(zoo.build(name)), "shipped": False} for name in zoo.ARCHITECTURES]
+    architectures = [
+        {**summary(zoo.build(name)), "shipped": False, "use": SPACES.get(name, "")}
+        for name in zoo.ARCHITECTURES
+    ]
     if as_json:
         for model in shipped + architectures:
             click.echo(json.dumps(model))
@@ -91,10 +105,8 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
         if expert := costs.pop("white", None):  # it is run in place of another part
             costs["denoiser"] = f"{costs['denoiser']} or {expert}"
         cost = " + ".join(costs.values())
-        click.echo(
-            f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>30} GMAC  "
-            f"{row.get('use') or row['description']}"
-        )
+        what = row["use"] if row["shipped"] else row["description"] + f" ({row['use']})" * bool(row["use"])
+        click.echo(f"  {row['name']:<22}{row['kind']:<13}{latents:>6}{size:>9}{cost:>30} GMAC  {what}")
 
 
 @click.command(short_help="Describe a picture, latents or weights.")

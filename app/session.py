@@ -145,11 +145,11 @@ def common(model: str | None, what: str, folder: bool = False) -> Callable[[Call
 
 
 def writing(
-    tag: str, others: str = "the input's ending, or png; jpg for HEIC"
+    tag: str, others: str = "the input's ending, or png; jpg for HEIC", strip: bool = True
 ) -> Callable[[Callable], Callable]:
     """The options of commands that write pictures, whose names have this ``tag`` before the ending.
 
-    ``others`` says what format they have where none is asked for.
+    ``others`` says what format they have where none is asked for, ``strip`` whether they have metadata.
     """
     options = [
         click.option("--format", "suffix", metavar="EXT",
@@ -164,7 +164,7 @@ def writing(
                           "[default: keep]"),
     ]  # fmt: skip
 
-    return with_options(*options)
+    return with_options(*(options if strip else options[:-1]))
 
 
 def number_of(count: int, noun: str) -> str:
@@ -293,7 +293,7 @@ def picture_writer(options: dict[str, Any]) -> Callable[[Job, Picture, bool], tu
     quality, asked = options["quality"], picture_suffix(options)
 
     def write(job: Job, picture: Picture, overwrite: bool) -> tuple[str, ...]:
-        if options["strip"]:
+        if options.get("strip"):
             picture = picture.stripped()
         suffix = asked or _named(job.output) or suffix_for(picture.format)
         device = is_device(job.output)  # writers want to go back in a file

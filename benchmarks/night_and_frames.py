@@ -464,7 +464,7 @@ def decibels(
     return [min(psnr(x[where], target[where]), MOST) for x in (given, *(model(given) for model in models))]
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.argument("models", nargs=-1)
 @click.option("--pictures", type=click.IntRange(1), default=24, show_default=True, help="How many of CBSD68.")
 def main(models: tuple[str, ...], pictures: int) -> None:

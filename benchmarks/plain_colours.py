@@ -19,7 +19,7 @@ SIZES = ((64, 64), (256, 256), (451, 300))  # width and height
 PLAIN = 16
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.argument("models", nargs=-1)
 def main(models: tuple[str, ...]) -> None:
     print(f"| model | {' | '.join(COLOURS)} |\n|---|{'--:|' * len(COLOURS)}")
