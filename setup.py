@@ -55,6 +55,10 @@ NEEDS = (
     "zenith-ae needs a C compiler, GCC or Clang: install one (Debian and Ubuntu: apt install gcc; Fedora: "
     "dnf install gcc; macOS: xcode-select --install; on Windows use WSL) and try again"
 )
+NEEDS_HEADERS = (
+    "zenith-ae needs Python's headers, where Python.h is: install them (Debian and Ubuntu: apt install "
+    "python3-dev; Fedora: dnf install python3-devel) and try again"
+)
 SANITIZER_FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-g", "-O1"]
 
 
@@ -88,6 +92,8 @@ class BuildKernels(build_ext):
     def build_extensions(self) -> None:
         if sys.platform == "win32" or not self.knows([]):
             raise SystemExit(NEEDS)
+        if not self.knows([], "#include <Python.h>\n"):
+            raise SystemExit(NEEDS_HEADERS)
         sources = sorted({source for extension in self.extensions for source in extension.c_files})
         cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         with ThreadPoolExecutor(min(cpus, 4)) as pool:  # a level takes 300 MB
@@ -108,13 +114,13 @@ class BuildKernels(build_ext):
             print(f"warning: {source.name} without {' '.join(choices[-1])}", file=sys.stderr)
         return self.compile_with(source, [])
 
-    def knows(self, flags: list[str]) -> bool:
-        """Whether there is a compiler that takes these flags, of an empty file."""
+    def knows(self, flags: list[str], text: str = "int zn_empty;\n") -> bool:
+        """Whether there is a compiler that takes these flags, and a file of this text."""
         with tempfile.TemporaryDirectory() as folder:
-            empty = Path(folder, "empty.c")
-            empty.write_text("int zn_empty;\n")
+            source = Path(folder, "source.c")
+            source.write_text(text)
             try:
-                self.compiler.compile([str(empty)], output_dir=folder, extra_postargs=flags)
+                self.compiler.compile([str(source)], output_dir=folder, extra_postargs=flags)
             except Exception:  # CompileError lies elsewhere in every version of setuptools
                 return False
         return True

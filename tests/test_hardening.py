@@ -226,6 +226,7 @@ def test_the_load_notices_wrong_answers(server_load):
     ("compiler", "said"),
     [
         ("/none/cc", "needs a C compiler, GCC or Clang"),
+        ("cc -nostdinc", "needs Python's headers"),  # which include others
         pytest.param(
             "./fails",
             "no memory left",
