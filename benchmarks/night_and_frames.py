@@ -125,6 +125,7 @@ EDITED = (10, 20)
 JPEGS = ((15, 80), (25, 70), (40, 50))  # sigma, and quality of the file
 QUALITIES = (20, 30, 50, 80)
 CLEAN_QUALITIES = (20, 30, 50, 75, 90)
+CROPPED = (30, 75)  # of files that are cropped then
 ZOOMED = {  # sigma, factor, percent of an unsharp mask
     "sigma 15, to twice the size": (15, 2.0, 0),
     "sigma 25, to one and a half, then sharpened": (25, 1.5, 120),
@@ -339,6 +340,9 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         noisy = as_file(gaussian(bright[i][None], rng, sigma / 255)[0])
         return jpeg(noisy, rng, quality, subsample=False)[0][0], bright[i], ALL
 
+    def cropped(quality: int, i: int) -> Case:
+        return _in_file(bright[i], quality)[3:, 5:], bright[i][3:, 5:], ALL
+
     def in_file(quality: int, sigma: int, i: int) -> Case:
         noisy = gaussian(bright[i][None], np.random.default_rng((25, i)), sigma / 255)[0][0]
         return _in_file(noisy, quality), bright[i], ALL
@@ -415,6 +419,7 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         },
         "JPEG files without noise": {
             **{f"quality {quality}": partial(in_file, quality, 0) for quality in CLEAN_QUALITIES},
+            **{f"quality {quality}, cropped": partial(cropped, quality) for quality in CROPPED},
             "pages, interfaces and line art, quality 75": page,
         },
         "enlarged with its noise": {name: partial(zoomed, *how) for name, how in ZOOMED.items()},
