@@ -482,7 +482,7 @@ def load_picture(picture, plane, int r, out, isa=None):
     cdef float *out_ptr = floats(out, (out_width, out_channels), "out", True)
     cdef ptrdiff_t row_bytes = picture.strides[0]
     with nogil:
-        kernels.load_picture(picture_ptr, row_bytes, format, channels, plane_ptr, width, extra, rows,
+        kernels.load_picture(picture_ptr, row_bytes, format, channels, plane_ptr, width, rows,
                              width, r, out_ptr, out_width, out_channels)
 
 

@@ -94,7 +94,7 @@ cdef class Plan:
     cdef zn_step *steps
     cdef list arrays  # what C points into
     cdef readonly ptrdiff_t arena_bytes
-    cdef readonly int threads
+    cdef int threads
     cdef readonly list labels
 
     def __cinit__(self):
@@ -149,7 +149,7 @@ cdef class Plan:
             p = products[i]
             out[i].into, out[i].out = p.into, p.out
             out[i].segments, out[i].depth = len(p.segments), p.depth
-            out[i].columns = 16 * len(p.blocks)
+            out[i].columns = ZN_BLOCK * len(p.blocks)
             out[i].segment = <const ptrdiff_t *>self.keep(p.segments, np.intp)
             out[i].block = <const ptrdiff_t *>self.keep(p.blocks, np.intp)
             out[i].residual_block = NULL
@@ -187,7 +187,7 @@ cdef class Plan:
             s.has_residual = 1
             s.residual = grid_of(step.add, step.out_stride)
         elif step.add is not None:
-            s.add_rows, s.add_length = step.out_stride, step.length
+            s.add_rows = step.out_stride
             s.add_at, s.add_row = step.add.at, step.add.row
         if first and step.out is not None and step.out.border:  # whoever writes it first also clears its border
             b = step.out
@@ -241,7 +241,7 @@ cdef class Plan:
 
     def run(self, arena, source, plane, int y, int x, target, int skip_rows, int skip_columns,
             times=None, progress=None, double seconds=0.1):
-        """Run on one picture with the GIL released; returns the number of threads used.
+        """Run on one picture with the GIL released.
 
         What ``progress`` raises, and what a signal does in the main thread, ends it.
 
@@ -294,4 +294,3 @@ cdef class Plan:
             raise listener.error
         if not used:
             raise RuntimeError("a process that was forked by progress cannot go on with its parent's run")
-        return used

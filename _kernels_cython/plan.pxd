@@ -65,7 +65,6 @@ cdef extern from "plan.h" nogil:
         int has_residual
         zn_grid residual
         int add_rows
-        ptrdiff_t add_length
         ptrdiff_t add_at, add_row
         ptrdiff_t length
         int strip, chain, bands, band, lead

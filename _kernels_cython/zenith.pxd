@@ -70,7 +70,7 @@ cdef extern from "zenith.h" nogil:
         void (*blend)(const float *above, const float *below, float share, float *out,
                       ptrdiff_t n) noexcept nogil
         void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
-                             const float *plane, ptrdiff_t plane_row, int extra,
+                             const float *plane, ptrdiff_t plane_row,
                              int rows, int width, int r, float *out, int out_width,
                              int out_channels) noexcept nogil
         void (*store_picture)(const float *x, int x_width, int x_channels, int r, void *picture,

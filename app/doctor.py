@@ -35,7 +35,7 @@ def doctor(as_json: bool) -> int:
     if not as_json:
         for key, value in facts.items():
             text = ", ".join(value) if isinstance(value, list) else value
-            none = "none of AVX-512 VNNI, AVX-512 BF16, AMX" if key == "cpu has also" else "none"
+            none = "none of AVX-VNNI, AVX-512 VNNI, AVX-512 BF16, AMX" if key == "cpu has also" else "none"
             click.echo(f"{key:<18}{text or none}")
         click.echo()
     for check in all_checks(facts["levels available"], facts["level used"]):

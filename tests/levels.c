@@ -26,6 +26,23 @@ static void make_numbers(void)
         }
 }
 
+static int16_t panels[VALUES];
+static float levels_of_noise[VALUES];
+
+/* Packed as gemm_int16 wants them: of a panel 16 factors, then pairs. */
+static void make_panels(int count, int pairs)
+{
+    for (int p = 0; p < count; p++) {
+        int16_t *at = panels + (ptrdiff_t)p * (pairs + 1) * 32;
+        for (int i = 0; i < 16; i++) {
+            const float factor = 1e-4f * (1 + (float)i / 16);
+            memcpy(at + 2 * i, &factor, sizeof factor);
+        }
+        for (int i = 0; i < 32 * pairs; i++)
+            at[32 + i] = (int16_t)(numbers[1][i + p] * 1000);
+    }
+}
+
 static void print(const char *kernel, int storage, int size)
 {
     const unsigned char *byte = (const unsigned char *)out;
@@ -47,6 +64,8 @@ int main(int arguments, char **argument)
         return 2;
     }
     make_numbers();
+    for (int i = 0; i < VALUES; i++)
+        levels_of_noise[i] = numbers[3][i] > 0 ? 30 * numbers[3][i] : 0;
     for (int storage = ZN_FLOAT; storage <= ZN_BF16; storage++) {
         const zn_kernels *k = zn_kernels_for(level, storage);
         const void *x[4];
@@ -110,7 +129,7 @@ int main(int arguments, char **argument)
                 static const int bytes[] = {1, 2, 4};
                 const ptrdiff_t row = 3 * 48 * bytes[format];
                 k->load_picture(format == ZN_F32 ? (void *)numbers[0] : halves[0], row, format, 3, numbers[1],
-                                48, 1, 1 + width % 2, width, 2, (float *)out, (width + 3) / 2, 16);
+                                48, 1 + width % 2, width, 2, (float *)out, (width + 3) / 2, 16);
                 print("load_picture", storage, width);
                 k->store_picture(numbers[2], (width + 1) / 2, 16, 2, out, row, format, 3, 2, width);
                 print("store_picture", storage, width);
@@ -124,6 +143,36 @@ int main(int arguments, char **argument)
             k->fwht((float *)out, n + 3, 5, n);
             print("fwht", storage, n);
         }
+        for (int pixels = 1; pixels < 24 && k->gemm_int16; pixels++) {
+            const zn_gemm product = {
+                .a = x[0], .a_pixel = 48, .segments = 3, .segment = segments, .depth = 2 + 2 * pixels,
+                .b = panels, .bias = pixels % 3 ? numbers[2] : NULL, .residual = pixels % 2 ? x[3] : NULL,
+                .residual_pixel = 80, .out = out, .out_pixel = 80, .block = blocks, .pixels = pixels,
+                .columns = 16 * (1 + pixels % 5), .relu = pixels % 4 == 0,
+            };
+            make_panels(product.columns / 16, 3 * product.depth / 2);
+            k->gemm_int16(&product);
+            print("gemm_int16", storage, pixels);
+        }
+        for (int n = 1; n < 70; n += 3)
+            for (int format = ZN_U8; format <= ZN_F32; format++) {
+                memcpy(out, numbers[0], 3 * 70 * sizeof(float));
+                k->add_change(out, format, numbers[1], 1000.0f / (1 + 999 * (format == ZN_F32)), n);
+                print("add_change", storage, n);
+                memcpy(out, numbers[2], 3 * 700 * sizeof(float));
+                k->limit_change((float *)out, levels_of_noise, format, 0.03f, 0.5f, 9 * n);
+                print("limit_change", storage, n);
+                const ptrdiff_t pitch = 3 * 1024 * (format == ZN_F32 ? 4 : 1 + format);
+                const void *shown = format == ZN_F32 ? (const void *)numbers[0] : halves[0];
+                k->roughness(shown, pitch, format, 1 + n % 40, (float *)out);
+                print("roughness", storage, n);
+                k->count_clipped(shown, pitch, format, 1 + n % 8, 1 + 4 * n, (uint8_t *)out);
+                print("count_clipped", storage, n);
+                k->patches(shown, pitch, format, n % 3, 1 + n % 4, n, (float *)out, (float *)out + 65536);
+                print("patches", storage, n);
+                k->blend(numbers[0], numbers[1], 0.3f, (float *)out, n);
+                print("blend", storage, n);
+            }
         float *gradients = (float *)out;
         k->wht_tiles_backward(numbers[0], 32 * 32, numbers[1], 32 * 32, gradients, 32 * 32, 7, 21, 32, 8,
                               numbers[2], numbers[3], gradients + 65536, gradients + 131072);

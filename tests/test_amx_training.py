@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -32,13 +33,14 @@ def amx_training(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def expert(amx_training: ModuleType) -> Any:
+def expert(amx_training: ModuleType, tmp_path: Path) -> Any:
     if platform.system() != "Linux" or "amx" not in available_isas():
         pytest.skip("this machine has no AMX")
     try:
-        return amx_training.Expert(LAYERS, threads=2)
+        amx_training.compile_library(os.devnull, tmp_path / "empty.so")
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no compiler that knows AMX: {error}")
+    return amx_training.Expert(LAYERS, threads=2)
 
 
 @pytest.mark.parametrize("side", [128, 256])

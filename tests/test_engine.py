@@ -472,7 +472,7 @@ def test_tiles_that_fit_are_found_where_threads_take_most_of_the_memory(rows: in
     def work(tile: tuple[int, int]) -> int:
         return sum(height * width for height, width in inputs_of(tile))
 
-    found = geometry.choose_tiles(stage, size, size, budget, working_bytes)
+    found = geometry.choose_tiles(stage, size, budget, working_bytes)
     assert len(asked) < 32  # each is a plan, of which an engine remembers so many
     square = next((side, side) for side in range(1600, 0, -32) if fits((side, side)))
     assert fits(found) and work(found) <= 1.5 * work(square)
@@ -538,7 +538,7 @@ def test_a_budget_that_is_too_small_costs_no_multiple_of_the_work(budget: int) -
     config = zoo.build("zenith-denoise")
     stage = geometry.Stage("denoiser", 0, config.parts["denoiser"], 4, True)
     size = (1024, 1536)
-    tile = geometry.choose_tiles(stage, size, size, budget, lambda h, w: 100 * h * w)
+    tile = geometry.choose_tiles(stage, size, budget, lambda h, w: 100 * h * w)
     regions = geometry.regions(stage, size, size, tile)
     work = sum((r.rows.hi - r.rows.lo) * (r.columns.hi - r.columns.lo) for r in regions)
     assert size[0] * size[1] < work <= 4 * size[0] * size[1]
@@ -562,7 +562,7 @@ def test_tiles_are_found_without_making_those_of_every_size(
     asked = []
     required = geometry.required_input
     monkeypatch.setattr(geometry, "required_input", lambda *a: (asked.append(a), required(*a))[1])
-    found = geometry.choose_tiles(stage, size, size, 2**28, lambda h, w: 100 * h * w)
+    found = geometry.choose_tiles(stage, size, 2**28, lambda h, w: 100 * h * w)
     assert found < size and 100 * found[0] * found[1] < 2**28 and len(asked) <= 1
 
 

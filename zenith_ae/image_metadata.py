@@ -289,14 +289,19 @@ def keep_letters(tags: MutableMapping[int, Any]) -> None:
             del tags[tag]
 
 
+def _frame(exif: bytes) -> tuple[int, str]:
+    """Where the TIFF of an EXIF block begins, and the byte order of its numbers; "" where it has none."""
+    start = 6 if exif.startswith(b"Exif\0\0") else 0
+    return start, {b"II": "<", b"MM": ">"}.get(exif[start : start + 2], "")
+
+
 def _reset_orientation(exif: bytes) -> bytes | None:
     """``exif`` with orientation 1, and with it width and height; None if it cannot be walked.
 
     Every other byte stays the same.
     """
-    start = 6 if exif.startswith(b"Exif\0\0") else 0
-    order = {b"II": "<", b"MM": ">"}.get(exif[start : start + 2])
-    if order is None:
+    start, order = _frame(exif)
+    if not order:
         return None
     data = bytearray(exif)
 
@@ -328,8 +333,9 @@ def without_orientation(exif: bytes) -> bytes:
     Pillow's writer of AVIF makes a block that says how its picture lies anew, and not as it was. All other
     values stay where they are. As it is if it says otherwise, or nothing, or cannot be walked.
     """
-    start = 6 if exif.startswith(b"Exif\0\0") else 0
-    order = {b"II": "<", b"MM": ">"}.get(exif[start : start + 2])
+    start, order = _frame(exif)
+    if not order:
+        return exif
     try:
         (at,) = struct.unpack_from(f"{order}I", exif, start + 4)
         (count,) = struct.unpack_from(f"{order}H", exif, start + at)

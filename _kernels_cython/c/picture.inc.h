@@ -128,18 +128,18 @@ static void interleave(const float *picture, int channels, const float *plane, p
 }
 
 static void load_picture(const void *picture, ptrdiff_t row_bytes, int format, int channels,
-                         const float *plane, ptrdiff_t plane_row, int extra, int rows, int width,
+                         const float *plane, ptrdiff_t plane_row, int rows, int width,
                          int r, float *out, int out_width, int out_channels)
 {
     float values[ZN_PICTURE_VALUES + VL], mixed[ZN_PICTURE_VALUES];
-    const int run = r * (channels + extra);
+    const int run = r * (channels + (plane != NULL));
     const ptrdiff_t step = ZN_PICTURE_VALUES / run; /* output pixels in the buffer at a time */
 
     clear_unused(out, out_width, out_channels, r * run);
     for (int dy = 0; dy < r; dy++) {
         const int y = dy < rows ? dy : rows - 1;
         const void *row = (const char *)picture + y * row_bytes;
-        const float *plane_at = extra ? plane + y * plane_row : NULL;
+        const float *plane_at = plane ? plane + y * plane_row : NULL;
         for (ptrdiff_t x = 0; x < out_width; x += step) {
             const ptrdiff_t count = out_width - x < step ? out_width - x : step;
             const ptrdiff_t first = x * r, end = first + count * r;
@@ -150,7 +150,7 @@ static void load_picture(const void *picture, ptrdiff_t row_bytes, int format, i
             for (ptrdiff_t i = inside * channels; i < count * r * channels; i++)
                 values[i] = values[i - channels];
             float *to = out + x * out_channels + dy * run;
-            if (!extra) {
+            if (!plane) {
                 copy_any_runs(run, values, run, to, out_channels, count);
                 continue;
             }

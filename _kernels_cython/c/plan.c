@@ -52,8 +52,8 @@ static void load_floats(const work *w, const zn_step *s, int y, ptrdiff_t pixel,
     const int first = min_int(y * s->load, p->rows - 1);
     w->k->load_picture((const char *)p->data + first * p->row_bytes, p->row_bytes, p->format,
                        p->channels, p->plane ? p->plane + first * p->plane_row : NULL, p->plane_row,
-                       p->plane != NULL, min_int(s->load, p->rows - first), p->width, s->load, out,
-                       s->width, (int)pixel);
+                       min_int(s->load, p->rows - first), p->width, s->load, out, s->width,
+                       (int)pixel);
     if (s->clamp > 0)
         w->float_kernels->soft_clamp(out, out, s->width * pixel, s->clamp);
 }
@@ -137,7 +137,7 @@ static void add_rows(const work *w, const zn_step *s, int y)
     for (int i = 0; i < s->add_rows; i++) {
         char *out = (char *)row_of(w, &s->out, y) + bytes(w, i * s->out.row);
         const ptrdiff_t other = s->add_at + (y * s->add_rows + i) * s->add_row;
-        w->k->add(out, w->arena + bytes(w, other), out, s->add_length);
+        w->k->add(out, w->arena + bytes(w, other), out, s->length);
     }
 }
 

@@ -108,9 +108,8 @@ typedef struct zn_step {
     int has_residual;
     zn_grid residual;    /* added before relu */
     int add_rows;        /* rows per grid row to which `add` is added at the end, or 0 */
-    ptrdiff_t add_length; /* values of such a row */
     ptrdiff_t add_at, add_row;
-    ptrdiff_t length;    /* elementwise: values of a row */
+    ptrdiff_t length;    /* values of such a row, or elementwise of any */
     int strip;           /* Winograd: tiles at a time */
     int chain, bands;    /* steps from here on that go band by band, and bands; 0: no chain begins here */
     int band, lead;      /* in a chain: rows of a band, and how many more are done at its end */

@@ -153,12 +153,12 @@ typedef struct zn_kernels {
     /* The rest does not depend on the storage type. */
 
     /* One row of an unshuffled activation from r rows of a picture: out[x, (dy * r + dx) * C + c]
-     * = picture[dy][(x * r + dx) * channels + c] for c < channels, C = channels + extra. With
-     * extra = 1 the last of the C is `plane` (float32, one value a picture pixel, rows plane_row
-     * apart); with extra = 0 it is NULL. Pixels beyond `width` or rows beyond `rows`
-     * repeat the last one. out_channels >= r * r * C values a pixel, the rest zero. */
+     * = picture[dy][(x * r + dx) * channels + c] for c < channels. C = channels, or one more where
+     * there is a `plane` (float32, one value a picture pixel, rows plane_row apart; else NULL), which
+     * is the last. Pixels beyond `width` or rows beyond `rows` repeat the last one. out_channels
+     * >= r * r * C values a pixel, the rest zero. */
     void (*load_picture)(const void *picture, ptrdiff_t row_bytes, int format, int channels,
-                         const float *plane, ptrdiff_t plane_row, int extra,
+                         const float *plane, ptrdiff_t plane_row,
                          int rows, int width, int r, float *out, int out_width, int out_channels);
 
     /* The inverse for r rows: picture[dy][(x * r + dx) * channels + c] from

@@ -59,7 +59,7 @@ SIDE, LAST_SIDE = 128, 256  # of crops: at 1/8 their rows are whole tiles of 16 
 NEW_PACE = 2.0  # learning rate of new blocks, in that of the others
 LAST = 0.3  # share of the training that has the larger crops
 SIGMAS = 15, 25, 50
-MOST_CHANNELS = 1024  # of unet_step.c
+MOST_OPS, MOST_CHANNELS = 64, 1024  # of unet_step.c
 FLAGS = "-O3", "-march=sapphirerapids", "-fopenmp", "-shared", "-fPIC"
 BLOCK_PARAMETERS = (
     "compress.weight",
@@ -71,12 +71,16 @@ BLOCK_PARAMETERS = (
 )
 
 
+def compile_library(source: str | Path, path: Path) -> None:
+    command = [*shlex.split(os.environ.get("CC", "gcc")), *FLAGS]
+    subprocess.run([*command, "-x", "c", str(source), "-o", str(path)], check=True)
+
+
 def library() -> ctypes.CDLL:
     """unet_step.c, compiled."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "unet_step.so")
-        command = [*shlex.split(os.environ.get("CC", "gcc")), *FLAGS]
-        subprocess.run([*command, str(Path(__file__).with_name("unet_step.c")), "-o", str(path)], check=True)
+        compile_library(Path(__file__).with_name("unet_step.c"), path)
         lib = ctypes.CDLL(str(path))
     lib.net_new.restype = ctypes.c_void_p
     return lib
@@ -103,7 +107,7 @@ def plan(layers: spec.Layers) -> tuple[list[tuple[int, int, int, int]], list[Slo
     Raises
     ------
     ValueError
-        If it is another network than unet_step.c knows.
+        If it is another network than unet_step.c knows, or has too many layers.
     """
     widths = sorted({layer.channels for layer in layers if isinstance(layer, spec.ZenithBlock)})
     known = len(widths) == 3 and not any(width % 16 for width in widths)
@@ -144,6 +148,8 @@ def plan(layers: spec.Layers) -> tuple[list[tuple[int, int, int, int]], list[Slo
             case spec.PixelShuffle() if i + 1 < len(layers):  # with the Add behind it
                 rows.append((shuffle_add, 0, outputs, 0))
         columns = None
+    if len(rows) > MOST_OPS:
+        raise ValueError(f"unet_step.c takes at most {MOST_OPS} layers, not {len(rows)}")
     return rows, slots
 
 

@@ -99,7 +99,7 @@ class Engine(abc.ABC):
             for part, layers in config.parts.items()
         }
         self._whole = {
-            part: Stage(part, 0, layers, config.in_channels(part), True)
+            part: Stage(part, 0, layers, config.in_channels(part), False)
             for part, layers in config.parts.items()
         }
 
@@ -210,12 +210,11 @@ class Engine(abc.ABC):
             output = target if last else np.empty((*size, stage.out_channels), np.float32)
             wanted = output.shape[0], output.shape[1]
             side = padded
-            if stages[0] is not whole and stage.tiled:
+            if stage.tiled:
                 if tile == "auto":
                     side = geometry.choose_tiles(
-                        stage, padded, wanted, self.budget,
-                        partial(self._working_bytes, stage),
-                    )  # fmt: skip
+                        stage, padded, self.budget, partial(self._working_bytes, stage)
+                    )
                 else:
                     side = (geometry.tile_side(stage, tile, picture / scale),) * 2
             pieces = Pieces(parts.next(), wanted[0] * wanted[1])

@@ -25,7 +25,8 @@ LEAST_BAND_PIXELS = 128
 #: many bytes, a part of L2.
 WINOGRAD_BYTES = 512 * 1024
 GROUP_NORM_EPSILON = 1e-5
-#: Channels of a picture up to which bf16 reads it as sums of two values: twice the products, on few.
+#: Channels of an unshuffled picture up to which bf16 reads it as sums of two values: twice the products, on
+#: few.
 SPLIT_DEPTH = 32
 
 

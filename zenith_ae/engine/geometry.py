@@ -221,7 +221,6 @@ _TRIES = 16  # tile sizes of which the memory is asked one by one; each is a pla
 def choose_tiles(
     stage: Stage,
     padded: tuple[int, int],
-    wanted: tuple[int, int],
     budget: int,
     working_bytes: Callable[[int, int], int],
 ) -> tuple[int, int]:

@@ -184,8 +184,10 @@ def finer(square: tuple[slice, ...], factor: int) -> tuple[slice, ...]:
     return tuple(slice(s.start * factor, s.stop * factor) for s in square)
 
 
-def no_crops(crop: int) -> ImageError:
-    return ImageError(f"no picture is as large as a crop of {crop}: use larger ones or a smaller --crop")
+def check_crops(pool: ImagePool, crop: int) -> None:
+    """Raise ImageError where no picture is as large as a crop: before the teacher's work of an hour."""
+    if all(min(picture.shape[:2]) < crop for picture in pool.images):
+        raise ImageError(f"no picture is as large as a crop of {crop}: use larger ones or a smaller --crop")
 
 
 @dataclass(frozen=True)
@@ -348,7 +350,8 @@ def train_distillation(
     if train.batch < 2:
         raise ConfigError("distillation splits its batches in two halves: use a batch of 2 or more")
     everything = load_pool(data, train.drawn, FACTOR)
-    pool, validation = everything.split(validation=16, seed=0)  # before the teacher's work of an hour
+    pool, validation = everything.split(validation=16, seed=0)
+    check_crops(pool, train.crop)
     with first_process_first(train.device):
         latents = teacher_latents(everything, weights, cache or train.out / "latents.npz", train)
     model = build_modules(config)
@@ -356,8 +359,6 @@ def train_distillation(
         load_into(model, init)
     if only:
         model.requires_grad_(False)[only].requires_grad_(True)
-    if all(min(p.shape[:2]) < train.crop for p in pool.images):
-        raise no_crops(train.crop)
     decoder = teacher_part(weights, "decoder").to(train.device) if "decoder" in weights.config.parts else None
     taught = [latents[i] for i in pool.indices]
     recipe = DistillRecipe(pool, taught, train, decoder, options or DistillOptions())

@@ -39,6 +39,7 @@ from .critic import LIMIT, Critic
 from .data import ImagePool, load_pool
 from .distill import (
     FACTOR,
+    check_crops,
     check_teacher,
     crispness,
     finer,
@@ -46,7 +47,6 @@ from .distill import (
     is_fitted,
     lost_detail,
     middles,
-    no_crops,
     place_crop,
     teacher_engine,
     teacher_latents,
@@ -293,8 +293,6 @@ class GraftRecipe:
         side = self.config.crop // self.seam.stride
         self._sizes = [self.features.sizes[i] for i in self.pool.indices]
         areas = np.array([h * w * (min(h, w) >= side) for h, w in self._sizes], np.float64)
-        if not areas.any():
-            raise no_crops(self.config.crop)
         if not self.seam.shared:
             most = LARGEST * self.config.batch * side**2
             areas[areas > most] = 0
@@ -486,7 +484,8 @@ def train_graft(
         torch.set_num_threads(train.threads)
     network = teacher_part(weights, part)
     everything = load_pool(data, train.drawn, FACTOR)
-    pool, validation = everything.split(validation=16, seed=0)  # before the teacher's work of an hour
+    pool, validation = everything.split(validation=16, seed=0)
+    check_crops(pool, train.crop)
     with first_process_first(train.device):
         z = teacher_latents(everything, weights, latents or train.out / "latents.npz", train)
     model = build_modules(config)
@@ -510,8 +509,6 @@ def train_graft(
         same = options.eye is None and not pair  # which one that learns is not for long
         encoder = cast(Network, model["encoder"]) if same else teacher_part(looking, "encoder")
         large = [picture for picture in pool.images if min(picture.shape[:2]) >= train.crop]
-        if not large:
-            raise no_crops(train.crop)
         perceptual = PerceptualError(
             encoder.to(train.device), place_of_eye, large, options.perceptual_weight, options.cycle_weight
         )

@@ -409,9 +409,9 @@ def upsample_sigma(estimate: Tensor, size: torch.Size | tuple[int, ...]) -> Tens
     return whole[:, :, : size[0], : size[1]]
 
 
-def _centre(picture: np.ndarray, size: int, unit: int) -> np.ndarray:
-    """The middle of a picture, at most ``size`` each way, continued by reflection to whole units."""
-    return continued(picture[middle(picture.shape[:2], size)][None], unit, "reflect")[0]
+def _centre(picture: np.ndarray, unit: int) -> np.ndarray:
+    """The middle of a picture, at most 256 each way, continued by reflection to whole units."""
+    return continued(picture[middle(picture.shape[:2], 256)][None], unit, "reflect")[0]
 
 
 def _validate(
@@ -428,7 +428,7 @@ def _validate(
     def softness(model: nn.ModuleDict) -> Iterator[dict[str, float]]:
         device = next(model.parameters()).device
         for i, picture in enumerate(validation.images):
-            centre = _centre(picture, 256, unit)[None].astype(np.float32) / 255
+            centre = _centre(picture, unit)[None].astype(np.float32) / 255
             given = blur(centre, np.random.default_rng((seed, i)), stored=True)[0]
             blurred, target = to_tensor(given, device), to_tensor(centre, device)
             out = []
@@ -440,7 +440,7 @@ def _validate(
     def noise(model: nn.ModuleDict) -> Iterator[dict[str, float]]:
         device = next(model.parameters()).device
         for i, picture in enumerate(validation.images):
-            centre = _centre(picture, 256, unit)
+            centre = _centre(picture, unit)
             clean = centre.astype(np.float32) / 255
             white = np.random.default_rng((seed, i)).standard_normal(clean.shape, dtype=np.float32)
             noisy = to_tensor((clean + white * SIGMA_UNIT)[None], device)
