@@ -88,12 +88,12 @@ _WHITE_OF_STEP = 4.5
 # From this level (0..255) on what is not white is tried at such a share of it too.
 _MOTTLED = 9.0
 _MOTTLED_SHARE = 0.55
-# Noise that is mottled loses more than so many times the energy there; of other noise it is hardly ever 1.1
-# times as much.
-_MOTTLED_TIMES = 1.2
+# Noise that is mottled loses more than so many times the energy there; other noise hardly ever as much as at
+# its own level.
+_MOTTLED_TIMES = 1.1
 # It is tried in so many rows and columns of places of so many pixels a side.
-_PLACES = (2, 3)
-_PLACE = 160
+_PLACES = (2, 2)
+_PLACE = 96
 # Pictures of a batch go through a network together up to this many pixels.
 _PIXELS_AT_ONCE = 2**22
 # By so many pixels a picture is moved for the network for all kinds of harm, whose own grid is of 8 pixels,
