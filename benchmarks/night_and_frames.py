@@ -10,8 +10,8 @@ is much softer, or without any, as film grain is, in a file. Edited are pictures
 channels have in common afterwards: of less colour, or of sharpened brightness. Plain parts are a frame,
 black bars and transparent surroundings of photographs with white noise of sigma 15 in a file of 8 bits, and
 a nearly white background that is as noisy as the rest, of sigma 35. Smooth surfaces are waves of a hundred
-pixels and more, as of a rendered or drawn picture, with white noise in a file. Crisp are photographs that
-were sharpened, as phones do, of which every other or third pixel is left out, whose colours were made more
+pixels and more, as of a rendered or drawn picture, with white noise in a file. Crisp are photographs
+of which every other or third pixel is left out, whose colours were made more
 vivid or lie apart, which were dithered, or whose values were stretched, so far that much of them is black
 or white, also with white noise on top. Drawings are of thin strokes (text and shapes in a few plain
 colours, without soft edges), of soft edges (a page of text, an interface or line art), halftones, as of
@@ -195,8 +195,7 @@ def _surface(rng: np.random.Generator) -> np.ndarray:
 
 def _sharpened(clean: np.ndarray) -> np.ndarray:
     mask = ImageFilter.UnsharpMask(radius=1, percent=120, threshold=0)
-    crisp = np.asarray(Image.fromarray(clean).filter(mask))[None] / np.float32(255)
-    return jpeg(crisp, np.random.default_rng(0), 80)[0][0]
+    return np.asarray(Image.fromarray(clean).filter(mask)) / np.float32(255)
 
 
 def _zoomed(picture: np.ndarray, sharpening: int) -> np.ndarray:
@@ -300,7 +299,6 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
     }
     crisp = {
         "as they are": clean,
-        "sharpened, in a JPEG of quality 80": [_sharpened(picture) for picture in clean],
         "every other pixel of every other row": [
             np.ascontiguousarray(picture[::2, ::2]) for picture in clean
         ],
@@ -346,6 +344,10 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
     def in_file(quality: int, sigma: int, i: int) -> Case:
         noisy = gaussian(bright[i][None], np.random.default_rng((25, i)), sigma / 255)[0][0]
         return _in_file(noisy, quality), bright[i], ALL
+
+    def sharpened(i: int) -> Case:
+        target = _sharpened(clean[i])
+        return jpeg(target[None], np.random.default_rng(0), 80)[0][0], target, ALL
 
     def page(i: int) -> Case:
         target = np.asarray((text, interface, line_art)[i % 3](np.random.default_rng((1, i))))
@@ -420,6 +422,7 @@ def tables(clean: Sequence[np.ndarray]) -> dict[str, Rows]:
         "JPEG files without noise": {
             **{f"quality {quality}": partial(in_file, quality, 0) for quality in CLEAN_QUALITIES},
             **{f"quality {quality}, cropped": partial(cropped, quality) for quality in CROPPED},
+            "sharpened photographs, quality 80, blocks anywhere": sharpened,
             "pages, interfaces and line art, quality 75": page,
         },
         "enlarged with its noise": {name: partial(zoomed, *how) for name, how in ZOOMED.items()},
